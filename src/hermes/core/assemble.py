@@ -1,0 +1,136 @@
+"""Folding deltas into a message: the only place that does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hermes.core.codec import scrub_surrogates
+from hermes.core.errors import ModelError
+from hermes.core.messages import Assistant, ToolCall, Usage
+from hermes.core.model import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    ProviderData,
+    Restarted,
+    Stop,
+    TextDelta,
+    ThinkingDelta,
+    UsageReport,
+)
+
+__all__ = ["Assembler", "parse_arguments"]
+
+
+def parse_arguments(raw: str) -> tuple[dict[str, Any], str]:
+    """Parse the argument text of a call: (arguments, "") or ({}, why not).
+
+    A bare list is accepted as `{"tasks": [...]}`, the form `spawn_parallel` is written in (spec §4.1). An empty text
+    is an empty object, as several servers send it.
+    """
+    text = raw.strip()
+    if not text:
+        return {}, ""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        return {}, f"the arguments are not valid JSON ({error})"
+    if isinstance(value, str):  # some models encode the object twice
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            return {}, "the arguments are a JSON string, not an object"
+    if isinstance(value, list):
+        return {"tasks": value}, ""
+    if not isinstance(value, dict):
+        return {}, f"the arguments are a JSON {type(value).__name__}, not an object"
+    return value, ""
+
+
+class Assembler:
+    """Collects the deltas of one reply. `push` each delta, then `finish`."""
+
+    def __init__(self) -> None:
+        self.lost = Usage()
+        self.attempts = 1
+        self._reset()
+
+    def _reset(self) -> None:
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls: dict[int, tuple[str, str, list[str]]] = {}
+        self._usage: Usage | None = None
+        self._data: Any = None
+        self._stop: Stop | None = None
+
+    def push(self, delta: Delta) -> None:
+        """Fold one delta in. A `Restarted` drops what came before it and keeps its cost in `lost`."""
+        if isinstance(delta, TextDelta):
+            self._text.append(delta.text)
+        elif isinstance(delta, ThinkingDelta):
+            self._thinking.append(delta.text)
+        elif isinstance(delta, CallArguments):
+            self._call(delta.index)[2].append(delta.text)
+        elif isinstance(delta, CallStarted):
+            known = self._calls.get(delta.index)
+            self._calls[delta.index] = (delta.id, delta.name, known[2] if known else [])
+        elif isinstance(delta, UsageReport):
+            self._usage = delta.usage
+        elif isinstance(delta, ProviderData):
+            self._data = delta.data
+        elif isinstance(delta, Restarted):
+            self.lost = self.lost + delta.usage
+            self.attempts = max(self.attempts, delta.attempt)
+            self._reset()
+        else:
+            self._stop = delta
+
+    def _call(self, index: int) -> tuple[str, str, list[str]]:
+        return self._calls.setdefault(index, ("", "", []))
+
+    @property
+    def text(self) -> str:
+        """The visible text so far."""
+        return "".join(self._text)
+
+    @property
+    def thinking(self) -> str:
+        """The reasoning so far."""
+        return "".join(self._thinking)
+
+    @property
+    def started(self) -> bool:
+        """Whether anything came that a restart would have to drop."""
+        return bool(self._text or self._thinking or self._calls)
+
+    def finish(self, *, model: str, at: float, estimate: Usage) -> Assistant:
+        """Return the message. `estimate` stands in where the provider reported no usage.
+
+        Raises:
+            ModelError: the stream ended without a stop.
+        """
+        if self._stop is None:
+            raise ModelError(
+                f"the reply of {model} ended before it was complete", reason="malformed_response", retryable=True
+            )
+        calls = []
+        for index in sorted(self._calls):
+            call_id, name, parts = self._calls[index]
+            raw = scrub_surrogates("".join(parts))
+            arguments, invalid = parse_arguments(raw)
+            calls.append(
+                ToolCall(id=call_id or f"call_{index}", name=name, arguments=arguments, raw=raw, invalid=invalid)
+            )
+        return Assistant(
+            text=scrub_surrogates(self.text),
+            thinking=scrub_surrogates(self.thinking),
+            calls=tuple(calls),
+            stop="tool_calls" if calls else self._stop.reason,
+            finish=self._stop.finish,
+            usage=self._usage if self._usage is not None else estimate,
+            model=self._stop.model or model,
+            provider_data=self._data,
+            at=at,
+        )

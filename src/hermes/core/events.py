@@ -1,0 +1,367 @@
+"""The one closed union of events. Every view is a fold over it; names never change after a release.
+
+An event says what happened to one task. `Envelope` adds who and when; the supervisor stamps it. On the wire an
+envelope is one flat JSON object a line (see `codec.encode_envelope`): `schema`, `seq`, `at`, `session_id`, `task_id`,
+`parent_id`, `type`, then the fields of the type. Fields are only ever added within a schema number.
+
+`EPHEMERAL` types exist for whoever watches and are not kept in the log.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hermes.core.messages import Entry, Usage
+
+__all__ = ["EPHEMERAL", "EVENT_TYPES", "SCHEMA", "Envelope", "Event"]
+
+#: Number of the wire schema.
+SCHEMA = 1
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=False):
+    pass
+
+
+class TaskQueued(_Event, tag="task.queued"):
+    """A task exists and waits for its turn. `position` is its place in the queue, 1 is next."""
+
+    kind: str
+    goal: str
+    depth: int
+    role: str = "leaf"
+    model: str = ""
+    toolsets: tuple[str, ...] = ()
+    position: int = 0
+    group: str = ""
+    index: int = 0
+    count: int = 1
+    label: str = ""
+
+
+class TaskStarted(_Event, tag="task.started"):
+    """A task got its running slot; `attempt` counts from 1."""
+
+    attempt: int = 1
+    model: str = ""
+
+
+class TaskPhase(_Event, tag="task.phase"):
+    """What a running task is doing: building, model, tool, quota, approval, children, idle."""
+
+    phase: str
+    detail: str = ""
+
+
+class TaskSuspended(_Event, tag="task.suspended"):
+    """The task's process went away or stopped on purpose; it can be resumed."""
+
+    reason: str
+
+
+class TaskAdopted(_Event, tag="task.adopted"):
+    """A task was taken up by another process."""
+
+    epoch: int
+
+
+class TaskEnded(_Event, tag="task.ended"):
+    """A task ended, once and for ever. `result` is the shape of lifecycle.md, "Result of a task"."""
+
+    state: str
+    status: str
+    exit_reason: str
+    summary: str = ""
+    error: str = ""
+    elapsed: float = 0.0
+    usage: Usage = Usage()
+    api_calls: int = 0
+    truncated: bool = False
+    report_path: str = ""
+
+
+class TurnStarted(_Event, tag="turn.started"):
+    """A model call begins. `turn` counts from 1 within the task; `input_estimate` is tokens."""
+
+    turn: int
+    model: str
+    input_estimate: int = 0
+    purpose: str = "main"
+
+
+class TurnEnded(_Event, tag="turn.ended"):
+    """A model call is over, its own usage and the seconds it took. `purpose`: main, summary, compaction."""
+
+    turn: int
+    model: str
+    usage: Usage
+    duration: float
+    calls: int = 0
+    purpose: str = "main"
+
+
+class EntryAdded(_Event, tag="entry.added"):
+    """An entry joined the history at `position`."""
+
+    position: int
+    entry: Entry
+
+
+class TextDeltaEvent(_Event, tag="text.delta"):
+    """More visible text (only for watched tasks)."""
+
+    text: str
+
+
+class ThinkingDeltaEvent(_Event, tag="thinking.delta"):
+    """More reasoning (only for watched tasks)."""
+
+    text: str
+
+
+class StreamRestarted(_Event, tag="stream.restarted"):
+    """The partial reply shown so far is void."""
+
+    attempt: int
+    reason: str
+
+
+class ToolStarted(_Event, tag="tool.started"):
+    """A call begins. `preview` is one short line for people."""
+
+    position: int
+    index: int
+    name: str
+    preview: str = ""
+    args_bytes: int = 0
+
+
+class ToolProgress(_Event, tag="tool.progress"):
+    """A running call made progress; `text` is the newest output."""
+
+    position: int
+    index: int
+    name: str
+    text: str = ""
+
+
+class ToolEnded(_Event, tag="tool.ended"):
+    """A call was answered. `success` follows spec §8.5: a non-zero exit code alone is no failure."""
+
+    position: int
+    index: int
+    name: str
+    is_error: bool
+    success: bool
+    duration: float
+    result_bytes: int = 0
+    preview: str = ""
+    files_read: tuple[str, ...] = ()
+    files_written: tuple[str, ...] = ()
+
+
+class ToolAbandoned(_Event, tag="tool.abandoned"):
+    """A blocking call was left behind; its thread may still run."""
+
+    position: int
+    index: int
+    name: str
+    still_running: int
+
+
+class ControlReceived(_Event, tag="control.received"):
+    """A steer, follow-up, cancel or interrupt was stored."""
+
+    receipt: str
+    verb: str
+    text: str = ""
+    sender: str = ""
+
+
+class ControlDelivered(_Event, tag="control.delivered"):
+    """The control message took effect, at `position` of the history where it is an entry."""
+
+    receipt: str
+    verb: str
+    position: int | None = None
+
+
+class ControlMissed(_Event, tag="control.missed"):
+    """The task ended first; the text stands in its result."""
+
+    receipt: str
+    verb: str
+    text: str = ""
+
+
+class ControlRefused(_Event, tag="control.refused"):
+    """The control message could not be accepted."""
+
+    receipt: str
+    verb: str
+    reason: str
+
+
+class NoticeDelivered(_Event, tag="notice.delivered"):
+    """Ends of children entered this task's history."""
+
+    tasks: tuple[str, ...]
+    position: int
+
+
+class RetryWaiting(_Event, tag="retry.waiting"):
+    """A failed model call will be asked again after `seconds`."""
+
+    attempt: int
+    reason: str
+    seconds: float
+    message: str = ""
+
+
+class QuotaWaiting(_Event, tag="quota.waiting"):
+    """A model call waits for the provider's limit."""
+
+    seconds: float
+    provider: str = ""
+
+
+class CredentialCooled(_Event, tag="credential.cooled"):
+    """A key is left alone for a while. `label` never holds the key."""
+
+    provider: str
+    label: str
+    seconds: float
+    reason: str
+
+
+class FallbackUsed(_Event, tag="fallback.used"):
+    """Another model answers in place of the configured one."""
+
+    model: str
+    reason: str
+
+
+class BudgetWarned(_Event, tag="budget.warned"):
+    """80 % of a limit are used."""
+
+    kind: str
+    used: float
+    limit: float
+    scope: str
+
+
+class BudgetReached(_Event, tag="budget.reached"):
+    """A limit is used up."""
+
+    kind: str
+    limit: float
+    scope: str
+
+
+class ContextCompacted(_Event, tag="context.compacted"):
+    """A new segment of the history began."""
+
+    segment: int
+    before_tokens: int
+    after_tokens: int
+
+
+class ApprovalAsked(_Event, tag="approval.asked"):
+    """A person is asked whether a call may run."""
+
+    request: str
+    tool: str
+    what: str
+    reason: str
+    path: tuple[str, ...] = ()
+
+
+class ApprovalAnswered(_Event, tag="approval.answered"):
+    """A person or a policy decided. `by`: user, policy, yolo, timeout."""
+
+    request: str
+    tool: str
+    allowed: bool
+    by: str
+    reason: str = ""
+
+
+class WorkspaceConflict(_Event, tag="workspace.conflict"):
+    """A file was changed by another task since this one read it."""
+
+    path: str
+    other: str
+
+
+class RowEnded(_Event, tag="row.ended"):
+    """A batch rollout ended: kept, rejected, failed."""
+
+    prompt_index: int
+    rollout_index: int
+    outcome: str
+    reason: str = ""
+
+
+class LoopStalled(_Event, tag="loop.stalled"):
+    """Something blocked the event loop for `seconds`; `where` names it."""
+
+    seconds: float
+    where: str
+
+
+Event = (
+    TaskQueued
+    | TaskStarted
+    | TaskPhase
+    | TaskSuspended
+    | TaskAdopted
+    | TaskEnded
+    | TurnStarted
+    | TurnEnded
+    | EntryAdded
+    | TextDeltaEvent
+    | ThinkingDeltaEvent
+    | StreamRestarted
+    | ToolStarted
+    | ToolProgress
+    | ToolEnded
+    | ToolAbandoned
+    | ControlReceived
+    | ControlDelivered
+    | ControlMissed
+    | ControlRefused
+    | NoticeDelivered
+    | RetryWaiting
+    | QuotaWaiting
+    | CredentialCooled
+    | FallbackUsed
+    | BudgetWarned
+    | BudgetReached
+    | ContextCompacted
+    | ApprovalAsked
+    | ApprovalAnswered
+    | WorkspaceConflict
+    | RowEnded
+    | LoopStalled
+)
+
+#: Every event class, in the order of the documentation.
+EVENT_TYPES: tuple[type[Any], ...] = tuple(Event.__args__)  # type: ignore[attr-defined]
+
+#: Types that are shown and not kept.
+EPHEMERAL: frozenset[type[Any]] = frozenset(
+    {TextDeltaEvent, ThinkingDeltaEvent, StreamRestarted, ToolProgress, TaskPhase}
+)
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with its place: `seq` grows by one within a process, `at` is seconds since the epoch."""
+
+    seq: int
+    at: float
+    session_id: str
+    task_id: str
+    parent_id: str | None
+    event: Event

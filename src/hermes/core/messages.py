@@ -1,0 +1,186 @@
+"""The entries of a history and the values inside them. Frozen; nothing stored is ever edited.
+
+A history holds *entries*, not wire messages: a provider's adapter renders them (`render` in its module) as a pure
+function that is stable under appending. This module knows no wire format and no storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = [
+    "Assistant",
+    "Content",
+    "Entry",
+    "Image",
+    "Interrupted",
+    "Notice",
+    "Part",
+    "Steer",
+    "StopReason",
+    "Summary",
+    "Text",
+    "ToolCall",
+    "ToolResult",
+    "Usage",
+    "User",
+    "plain_text",
+]
+
+
+class Text(msgspec.Struct, frozen=True, gc=False, tag="text"):
+    """A piece of text."""
+
+    text: str
+
+
+class Image(msgspec.Struct, frozen=True, gc=False, tag="image"):
+    """A picture: `data` is base64, `media_type` such as `image/png`."""
+
+    media_type: str
+    data: str
+
+
+Part = Text | Image
+Content = tuple[Part, ...]
+
+
+def plain_text(content: Sequence[Part]) -> str:
+    """Join the text parts of `content`; a picture becomes `[image/png]`."""
+    return "".join(part.text if isinstance(part, Text) else f"[{part.media_type}]" for part in content)
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Tokens and money of one or more model calls.
+
+    `input` counts all prompt tokens, the cached ones included; `output` all completion tokens, the reasoning ones
+    included. `cost_usd` is None where no price is known. `estimated` marks figures the provider did not report.
+    """
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    cost_usd: float | None = None
+    estimated: bool = False
+
+    @property
+    def total(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.input + self.output
+
+    def __add__(self, other: Usage) -> Usage:
+        known = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            cache_write=self.cache_write + other.cache_write,
+            reasoning=self.reasoning + other.reasoning,
+            cost_usd=sum(known) if known else None,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call as the model wrote it.
+
+    `id` is the provider's id and only echoed. `raw` is what the model really wrote; `arguments` is that text parsed, or
+    empty with `invalid` saying why it could not be.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = {}
+    raw: str = ""
+    invalid: str = ""
+
+
+StopReason = Literal["stop", "tool_calls", "length", "content_filter", "error"]
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="user"):
+    """What a person (or the parent, for a child's goal) said. `source`: user, goal, follow_up, summary_request."""
+
+    content: Content
+    source: str = "user"
+    at: float = 0.0
+
+
+class Assistant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assistant"):
+    """One complete reply.
+
+    `thinking` is reasoning text in whatever form it came; `provider_data` is kept for the provider that made it and
+    sent back only where its API demands so. `finish` is the provider's own word for the stop.
+    """
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    stop: StopReason = "stop"
+    finish: str = ""
+    usage: Usage = Usage()
+    model: str = ""
+    provider_data: Any = None
+    at: float = 0.0
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_result"):
+    """The answer to one call. `position` and `index` are its call key, `call_id` the provider's id to echo.
+
+    `details` is for people and programs and never sent to the model.
+    """
+
+    position: int
+    index: int
+    call_id: str
+    name: str
+    content: Content
+    is_error: bool = False
+    invalid_call: bool = False
+    details: Any = None
+    at: float = 0.0
+
+
+class Steer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="steer"):
+    """A correction from a person or a parent that does not interrupt; delivered at a boundary with its receipt."""
+
+    text: str
+    receipt: str
+    sender: str = "user"
+    at: float = 0.0
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="notice"):
+    """Something the runtime tells the model: the end of children, a limit near, a call that repeats.
+
+    `kind`: children, budget, stuck, continue. `tasks` are the ids whose ends it delivers.
+    """
+
+    kind: str
+    text: str
+    tasks: tuple[str, ...] = ()
+    at: float = 0.0
+
+
+class Interrupted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="interrupted"):
+    """The turn was stopped by a person here. Rendered as a short assistant message, so that roles alternate."""
+
+    reason: str = "interrupted by the user"
+    partial: str = ""
+    at: float = 0.0
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="summary"):
+    """Stands for everything before it in a compacted segment. `upto` is the first history position kept as it is."""
+
+    text: str
+    upto: int
+    at: float = 0.0
+
+
+Entry = User | Assistant | ToolResult | Steer | Notice | Interrupted | Summary

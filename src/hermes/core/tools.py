@@ -1,0 +1,169 @@
+"""What a tool is: its description for the model, and a function that is bound to one task.
+
+A tool's arguments are a msgspec struct: its fields give the JSON schema and the check. The function gets the struct and
+a `CallContext`. It returns text or a `ToolOutput`; what it raises as `ToolError` reaches the model as it is, any other
+exception as `{"error": "<type>: <text>"}` (spec §3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from hermes.core.errors import ToolError
+from hermes.core.messages import Content, Text
+from hermes.core.model import ToolSpec
+from hermes.core.scope import CallKey, TaskScope
+
+__all__ = ["CallContext", "Tool", "ToolEnv", "ToolOutput", "Toolset", "error_output", "json_output", "text_output"]
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call brought: `content` for the model, `details` for people and programs.
+
+    `success` is what statistics count (spec §8.5); by default a call succeeded when it is no error. `preview` is one
+    short line for a person; `files_read` and `files_written` are absolute paths.
+    """
+
+    content: Content
+    details: Any = None
+    is_error: bool = False
+    success: bool | None = None
+    preview: str = ""
+    files_read: tuple[str, ...] = ()
+    files_written: tuple[str, ...] = ()
+
+
+def text_output(text: str, *, is_error: bool = False, details: Any = None, **more: Any) -> ToolOutput:
+    """A plain text output."""
+    return ToolOutput(content=(Text(text),), is_error=is_error, details=details, **more)
+
+
+def json_output(value: Any, *, is_error: bool = False, **more: Any) -> ToolOutput:
+    """A JSON output: `value` is encoded for the model and kept as `details`."""
+    return ToolOutput(
+        content=(Text(msgspec.json.encode(value).decode()),), details=value, is_error=is_error, **more
+    )
+
+
+def error_output(message: str, **more: Any) -> ToolOutput:
+    """`{"error": message}` as an error result."""
+    return json_output({"error": message}, is_error=True, **more)
+
+
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running call may know: its key (an idempotency key for everything that changes state), its task, a way to
+    report progress, and the tokens of context its task still has room for."""
+
+    key: CallKey
+    scope: TaskScope
+    progress: Callable[[str], None]
+    room: Callable[[], int]
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool, bound to one task.
+
+    `run` is awaited with the parsed arguments; a blocking function goes through `runtime/blocking.py`. `safe_to_repeat`
+    says that running the same call twice does no harm (design §6). `interactive` tools are never run beside others.
+    `waits_for_children` marks calls during which the task lends its running slot. `timeout` is seconds, None = none.
+    `describe` makes the one-line preview a person sees.
+    """
+
+    name: str
+    description: str
+    arguments: type[msgspec.Struct]
+    run: Callable[[Any, CallContext], Awaitable[ToolOutput | str]]
+    safe_to_repeat: bool = False
+    interactive: bool = False
+    timeout: float | None = None
+    describe: Callable[[dict[str, Any]], str] | None = None
+    parameters: dict[str, Any] | None = None
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        return ToolSpec(
+            name=self.name,
+            description=self.description,
+            parameters=self.parameters or parameters_of(self.arguments),
+        )
+
+    def parse(self, arguments: dict[str, Any]) -> Any:
+        """Check `arguments` against the schema.
+
+        Raises:
+            ToolError: with the field and what it should be.
+        """
+        try:
+            return msgspec.convert(arguments, self.arguments, strict=False)
+        except msgspec.ValidationError as error:
+            fields = ", ".join(parameters_of(self.arguments)["properties"]) or "no arguments"
+            raise ToolError(f"{self.name}: {error}. Expected fields: {fields}.") from None
+
+    def preview(self, arguments: dict[str, Any]) -> str:
+        """One short line about a call for a person; control characters are gone."""
+        if self.describe is not None:
+            try:
+                text = self.describe(arguments)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                text = ""
+        else:
+            text = next((str(value) for value in arguments.values() if isinstance(value, str)), "")
+        line = " ".join(text.split())
+        return "".join(ch for ch in line if ch.isprintable())[:120]
+
+
+_schemas: dict[type[msgspec.Struct], dict[str, Any]] = {}
+
+
+def parameters_of(arguments: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON schema of an argument struct, flattened to one object without references at the top."""
+    known = _schemas.get(arguments)
+    if known is None:
+        (_,), components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
+        main = dict(components.pop(arguments.__name__))
+        main.pop("title", None)
+        schema: dict[str, Any] = {"type": "object", "properties": main.get("properties", {})}
+        if main.get("required"):
+            schema["required"] = main["required"]
+        if components:
+            schema["$defs"] = components
+        _schemas[arguments] = known = schema
+    return known
+
+
+class ToolEnv(msgspec.Struct, frozen=True, kw_only=True):
+    """What a toolset factory is given to bind its tools to a task.
+
+    `state_dir` is a directory of the task's own for overflow and snapshots (created on first use by whoever needs it).
+    `unattended` says that nobody can answer a question.
+    """
+
+    scope: TaskScope
+    state_dir: str
+    unattended: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class Toolset(Protocol):
+    """A named family of tools and a factory for them. `opt_in` sets are never matched by `all` or `*`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def label(self) -> str:
+        """One line for `hermes tools list`."""
+
+    @property
+    def opt_in(self) -> bool: ...
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names its tools will have, known without building them."""
+
+    def build(self, env: ToolEnv) -> Sequence[Tool]:
+        """Build the tools for one task: no globals, no context variables."""
