@@ -25,7 +25,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_d
     pass
 
 
-class TaskQueued(_Event, tag="task.queued"):
+class TaskQueued(_Event, frozen=True, kw_only=True, tag="task.queued"):
     """A task exists and waits for its turn. `position` is its place in the queue, 1 is next."""
 
     kind: str
@@ -41,33 +41,33 @@ class TaskQueued(_Event, tag="task.queued"):
     label: str = ""
 
 
-class TaskStarted(_Event, tag="task.started"):
+class TaskStarted(_Event, frozen=True, kw_only=True, tag="task.started"):
     """A task got its running slot; `attempt` counts from 1."""
 
     attempt: int = 1
     model: str = ""
 
 
-class TaskPhase(_Event, tag="task.phase"):
+class TaskPhase(_Event, frozen=True, kw_only=True, tag="task.phase"):
     """What a running task is doing: building, model, tool, quota, approval, children, idle."""
 
     phase: str
     detail: str = ""
 
 
-class TaskSuspended(_Event, tag="task.suspended"):
+class TaskSuspended(_Event, frozen=True, kw_only=True, tag="task.suspended"):
     """The task's process went away or stopped on purpose; it can be resumed."""
 
     reason: str
 
 
-class TaskAdopted(_Event, tag="task.adopted"):
+class TaskAdopted(_Event, frozen=True, kw_only=True, tag="task.adopted"):
     """A task was taken up by another process."""
 
     epoch: int
 
 
-class TaskEnded(_Event, tag="task.ended"):
+class TaskEnded(_Event, frozen=True, kw_only=True, tag="task.ended"):
     """A task ended, once and for ever. `result` is the shape of lifecycle.md, "Result of a task"."""
 
     state: str
@@ -82,7 +82,7 @@ class TaskEnded(_Event, tag="task.ended"):
     report_path: str = ""
 
 
-class TurnStarted(_Event, tag="turn.started"):
+class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn.started"):
     """A model call begins. `turn` counts from 1 within the task; `input_estimate` is tokens."""
 
     turn: int
@@ -91,7 +91,7 @@ class TurnStarted(_Event, tag="turn.started"):
     purpose: str = "main"
 
 
-class TurnEnded(_Event, tag="turn.ended"):
+class TurnEnded(_Event, frozen=True, kw_only=True, tag="turn.ended"):
     """A model call is over, its own usage and the seconds it took. `purpose`: main, summary, compaction."""
 
     turn: int
@@ -102,33 +102,33 @@ class TurnEnded(_Event, tag="turn.ended"):
     purpose: str = "main"
 
 
-class EntryAdded(_Event, tag="entry.added"):
+class EntryAdded(_Event, frozen=True, kw_only=True, tag="entry.added"):
     """An entry joined the history at `position`."""
 
     position: int
     entry: Entry
 
 
-class TextDeltaEvent(_Event, tag="text.delta"):
+class TextDeltaEvent(_Event, frozen=True, kw_only=True, tag="text.delta"):
     """More visible text (only for watched tasks)."""
 
     text: str
 
 
-class ThinkingDeltaEvent(_Event, tag="thinking.delta"):
+class ThinkingDeltaEvent(_Event, frozen=True, kw_only=True, tag="thinking.delta"):
     """More reasoning (only for watched tasks)."""
 
     text: str
 
 
-class StreamRestarted(_Event, tag="stream.restarted"):
+class StreamRestarted(_Event, frozen=True, kw_only=True, tag="stream.restarted"):
     """The partial reply shown so far is void."""
 
     attempt: int
     reason: str
 
 
-class ToolStarted(_Event, tag="tool.started"):
+class ToolStarted(_Event, frozen=True, kw_only=True, tag="tool.started"):
     """A call begins. `preview` is one short line for people."""
 
     position: int
@@ -138,7 +138,7 @@ class ToolStarted(_Event, tag="tool.started"):
     args_bytes: int = 0
 
 
-class ToolProgress(_Event, tag="tool.progress"):
+class ToolProgress(_Event, frozen=True, kw_only=True, tag="tool.progress"):
     """A running call made progress; `text` is the newest output."""
 
     position: int
@@ -147,7 +147,7 @@ class ToolProgress(_Event, tag="tool.progress"):
     text: str = ""
 
 
-class ToolEnded(_Event, tag="tool.ended"):
+class ToolEnded(_Event, frozen=True, kw_only=True, tag="tool.ended"):
     """A call was answered. `success` follows spec §8.5: a non-zero exit code alone is no failure."""
 
     position: int
@@ -162,7 +162,7 @@ class ToolEnded(_Event, tag="tool.ended"):
     files_written: tuple[str, ...] = ()
 
 
-class ToolAbandoned(_Event, tag="tool.abandoned"):
+class ToolAbandoned(_Event, frozen=True, kw_only=True, tag="tool.abandoned"):
     """A blocking call was left behind; its thread may still run."""
 
     position: int
@@ -171,7 +171,7 @@ class ToolAbandoned(_Event, tag="tool.abandoned"):
     still_running: int
 
 
-class ControlReceived(_Event, tag="control.received"):
+class ControlReceived(_Event, frozen=True, kw_only=True, tag="control.received"):
     """A steer, follow-up, cancel or interrupt was stored."""
 
     receipt: str
@@ -180,7 +180,7 @@ class ControlReceived(_Event, tag="control.received"):
     sender: str = ""
 
 
-class ControlDelivered(_Event, tag="control.delivered"):
+class ControlDelivered(_Event, frozen=True, kw_only=True, tag="control.delivered"):
     """The control message took effect, at `position` of the history where it is an entry."""
 
     receipt: str
@@ -188,7 +188,7 @@ class ControlDelivered(_Event, tag="control.delivered"):
     position: int | None = None
 
 
-class ControlMissed(_Event, tag="control.missed"):
+class ControlMissed(_Event, frozen=True, kw_only=True, tag="control.missed"):
     """The task ended first; the text stands in its result."""
 
     receipt: str
@@ -196,7 +196,7 @@ class ControlMissed(_Event, tag="control.missed"):
     text: str = ""
 
 
-class ControlRefused(_Event, tag="control.refused"):
+class ControlRefused(_Event, frozen=True, kw_only=True, tag="control.refused"):
     """The control message could not be accepted."""
 
     receipt: str
@@ -204,14 +204,14 @@ class ControlRefused(_Event, tag="control.refused"):
     reason: str
 
 
-class NoticeDelivered(_Event, tag="notice.delivered"):
+class NoticeDelivered(_Event, frozen=True, kw_only=True, tag="notice.delivered"):
     """Ends of children entered this task's history."""
 
     tasks: tuple[str, ...]
     position: int
 
 
-class RetryWaiting(_Event, tag="retry.waiting"):
+class RetryWaiting(_Event, frozen=True, kw_only=True, tag="retry.waiting"):
     """A failed model call will be asked again after `seconds`."""
 
     attempt: int
@@ -220,14 +220,14 @@ class RetryWaiting(_Event, tag="retry.waiting"):
     message: str = ""
 
 
-class QuotaWaiting(_Event, tag="quota.waiting"):
+class QuotaWaiting(_Event, frozen=True, kw_only=True, tag="quota.waiting"):
     """A model call waits for the provider's limit."""
 
     seconds: float
     provider: str = ""
 
 
-class CredentialCooled(_Event, tag="credential.cooled"):
+class CredentialCooled(_Event, frozen=True, kw_only=True, tag="credential.cooled"):
     """A key is left alone for a while. `label` never holds the key."""
 
     provider: str
@@ -236,14 +236,14 @@ class CredentialCooled(_Event, tag="credential.cooled"):
     reason: str
 
 
-class FallbackUsed(_Event, tag="fallback.used"):
+class FallbackUsed(_Event, frozen=True, kw_only=True, tag="fallback.used"):
     """Another model answers in place of the configured one."""
 
     model: str
     reason: str
 
 
-class BudgetWarned(_Event, tag="budget.warned"):
+class BudgetWarned(_Event, frozen=True, kw_only=True, tag="budget.warned"):
     """80 % of a limit are used."""
 
     kind: str
@@ -252,7 +252,7 @@ class BudgetWarned(_Event, tag="budget.warned"):
     scope: str
 
 
-class BudgetReached(_Event, tag="budget.reached"):
+class BudgetReached(_Event, frozen=True, kw_only=True, tag="budget.reached"):
     """A limit is used up."""
 
     kind: str
@@ -260,7 +260,7 @@ class BudgetReached(_Event, tag="budget.reached"):
     scope: str
 
 
-class ContextCompacted(_Event, tag="context.compacted"):
+class ContextCompacted(_Event, frozen=True, kw_only=True, tag="context.compacted"):
     """A new segment of the history began."""
 
     segment: int
@@ -268,7 +268,7 @@ class ContextCompacted(_Event, tag="context.compacted"):
     after_tokens: int
 
 
-class ApprovalAsked(_Event, tag="approval.asked"):
+class ApprovalAsked(_Event, frozen=True, kw_only=True, tag="approval.asked"):
     """A person is asked whether a call may run."""
 
     request: str
@@ -278,7 +278,7 @@ class ApprovalAsked(_Event, tag="approval.asked"):
     path: tuple[str, ...] = ()
 
 
-class ApprovalAnswered(_Event, tag="approval.answered"):
+class ApprovalAnswered(_Event, frozen=True, kw_only=True, tag="approval.answered"):
     """A person or a policy decided. `by`: user, policy, yolo, timeout."""
 
     request: str
@@ -288,14 +288,14 @@ class ApprovalAnswered(_Event, tag="approval.answered"):
     reason: str = ""
 
 
-class WorkspaceConflict(_Event, tag="workspace.conflict"):
+class WorkspaceConflict(_Event, frozen=True, kw_only=True, tag="workspace.conflict"):
     """A file was changed by another task since this one read it."""
 
     path: str
     other: str
 
 
-class RowEnded(_Event, tag="row.ended"):
+class RowEnded(_Event, frozen=True, kw_only=True, tag="row.ended"):
     """A batch rollout ended: kept, rejected, failed."""
 
     prompt_index: int
@@ -304,7 +304,7 @@ class RowEnded(_Event, tag="row.ended"):
     reason: str = ""
 
 
-class LoopStalled(_Event, tag="loop.stalled"):
+class LoopStalled(_Event, frozen=True, kw_only=True, tag="loop.stalled"):
     """Something blocked the event loop for `seconds`; `where` names it."""
 
     seconds: float
@@ -348,7 +348,7 @@ Event = (
 )
 
 #: Every event class, in the order of the documentation.
-EVENT_TYPES: tuple[type[Any], ...] = tuple(Event.__args__)  # type: ignore[attr-defined]
+EVENT_TYPES: tuple[type[Any], ...] = tuple(Event.__args__)
 
 #: Types that are shown and not kept.
 EPHEMERAL: frozenset[type[Any]] = frozenset(

@@ -46,7 +46,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pass
 
 
-class SessionRow(_Row):
+class SessionRow(_Row, frozen=True, kw_only=True, gc=False):
     """One session. Times are seconds since the epoch."""
 
     session_id: str
@@ -59,7 +59,7 @@ class SessionRow(_Row):
     model: str = ""
 
 
-class TaskRow(_Row):
+class TaskRow(_Row, frozen=True, kw_only=True, gc=False):
     """One task as stored. `spec` is its encoded specification, `end` its encoded end.
 
     `call_key` ("position:index") and `child_index` name the parent's call that made it; with `parent_id` they are
@@ -88,7 +88,7 @@ class TaskRow(_Row):
     end: bytes | None = None
 
 
-class SegmentRow(_Row):
+class SegmentRow(_Row, frozen=True, kw_only=True, gc=False):
     """A segment of a history: from `start` on, under this system prompt. Prompts are stored once by hash."""
 
     task_id: str
@@ -100,7 +100,7 @@ class SegmentRow(_Row):
     created_at: float
 
 
-class CallRow(_Row):
+class CallRow(_Row, frozen=True, kw_only=True, gc=False):
     """One tool call. `state`: started or ended; `result` is the encoded ToolResult once ended."""
 
     task_id: str
@@ -115,7 +115,7 @@ class CallRow(_Row):
     process_started: str | None = None
 
 
-class InboxRow(_Row):
+class InboxRow(_Row, frozen=True, kw_only=True, gc=False):
     """A control message. `verb`: steer, follow_up, cancel, interrupt. `state`: queued, delivered, missed, refused."""
 
     receipt: str
@@ -128,7 +128,7 @@ class InboxRow(_Row):
     position: int | None = None
 
 
-class DeliveryRow(_Row):
+class DeliveryRow(_Row, frozen=True, kw_only=True, gc=False):
     """The one delivery of a child's end. `consumed_by` is a call key or `notice:<position>`; None while pending."""
 
     child_id: str
@@ -137,7 +137,7 @@ class DeliveryRow(_Row):
     consumed_by: str | None = None
 
 
-class EventRow(_Row):
+class EventRow(_Row, frozen=True, kw_only=True, gc=False):
     """One kept event: `body` is the encoded envelope."""
 
     session_id: str
@@ -148,13 +148,13 @@ class EventRow(_Row):
     body: bytes
 
 
-class AddSession(_Row):
+class AddSession(_Row, frozen=True, kw_only=True, gc=False):
     """Insert a session."""
 
     row: SessionRow
 
 
-class TouchSession(_Row):
+class TouchSession(_Row, frozen=True, kw_only=True, gc=False):
     """Note the newest use of a session; `title` and `model` are set when not None."""
 
     session_id: str
@@ -163,13 +163,13 @@ class TouchSession(_Row):
     model: str | None = None
 
 
-class AddTask(_Row):
+class AddTask(_Row, frozen=True, kw_only=True, gc=False):
     """Insert a task. A second row with the same (parent_id, call_key, child_index) fails the unit with StoreError."""
 
     row: TaskRow
 
 
-class SetTaskState(_Row):
+class SetTaskState(_Row, frozen=True, kw_only=True, gc=False):
     """Set `state` (and `started_at`, `attempt` when not None) of a task that has not ended; an ended one is left."""
 
     task_id: str
@@ -178,7 +178,7 @@ class SetTaskState(_Row):
     attempt: int | None = None
 
 
-class EndTask(_Row):
+class EndTask(_Row, frozen=True, kw_only=True, gc=False):
     """End a task. The first end wins: on a task that has ended this changes nothing (and is no error)."""
 
     task_id: str
@@ -187,13 +187,13 @@ class EndTask(_Row):
     end: bytes
 
 
-class PutSegment(_Row):
+class PutSegment(_Row, frozen=True, kw_only=True, gc=False):
     """Insert a segment (its prompt goes to the prompt table)."""
 
     row: SegmentRow
 
 
-class AddEntry(_Row):
+class AddEntry(_Row, frozen=True, kw_only=True, gc=False):
     """Insert a history entry at a position that must be free."""
 
     task_id: str
@@ -203,7 +203,7 @@ class AddEntry(_Row):
     body: bytes
 
 
-class CallStarted(_Row):
+class CallStarted(_Row, frozen=True, kw_only=True, gc=False):
     """Note that a call begins, before it does."""
 
     task_id: str
@@ -213,7 +213,7 @@ class CallStarted(_Row):
     at: float
 
 
-class SetCallProcess(_Row):
+class SetCallProcess(_Row, frozen=True, kw_only=True, gc=False):
     """Store the process group of a command and the start time of its leader."""
 
     task_id: str
@@ -223,7 +223,7 @@ class SetCallProcess(_Row):
     process_started: str
 
 
-class CallEnded(_Row):
+class CallEnded(_Row, frozen=True, kw_only=True, gc=False):
     """Store the result of a call (its row need not have been started)."""
 
     task_id: str
@@ -234,13 +234,13 @@ class CallEnded(_Row):
     result: bytes
 
 
-class PutInbox(_Row):
+class PutInbox(_Row, frozen=True, kw_only=True, gc=False):
     """Insert a control message."""
 
     row: InboxRow
 
 
-class MarkInbox(_Row):
+class MarkInbox(_Row, frozen=True, kw_only=True, gc=False):
     """Change a queued control message to `state`; one that is no longer queued is left."""
 
     receipt: str
@@ -248,20 +248,20 @@ class MarkInbox(_Row):
     position: int | None = None
 
 
-class PutDelivery(_Row):
+class PutDelivery(_Row, frozen=True, kw_only=True, gc=False):
     """Insert the pending delivery of a child's end; a second one for the same child is ignored."""
 
     row: DeliveryRow
 
 
-class ConsumeDelivery(_Row):
+class ConsumeDelivery(_Row, frozen=True, kw_only=True, gc=False):
     """Compare-and-set pending → consumed. Already consumed by somebody else: the unit fails with StoreError."""
 
     child_id: str
     by: str
 
 
-class AddEvent(_Row):
+class AddEvent(_Row, frozen=True, kw_only=True, gc=False):
     """Keep an event."""
 
     row: EventRow
@@ -286,7 +286,7 @@ Op = (
 )
 
 
-class Fence(_Row):
+class Fence(_Row, frozen=True, kw_only=True, gc=False):
     """Owner and epoch under which a task may be written."""
 
     task_id: str
