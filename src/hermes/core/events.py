@@ -92,7 +92,8 @@ class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn.started"):
 
 
 class TurnEnded(_Event, frozen=True, kw_only=True, tag="turn.ended"):
-    """A model call is over, its own usage and the seconds it took. `purpose`: main, summary, compaction."""
+    """A model call is over, its own usage and the seconds it took. `purpose`: main, summary, compaction. `error` says
+    why it brought nothing."""
 
     turn: int
     model: str
@@ -100,6 +101,7 @@ class TurnEnded(_Event, frozen=True, kw_only=True, tag="turn.ended"):
     duration: float
     calls: int = 0
     purpose: str = "main"
+    error: str = ""
 
 
 class EntryAdded(_Event, frozen=True, kw_only=True, tag="entry.added"):

@@ -43,9 +43,7 @@ def text_output(text: str, *, is_error: bool = False, details: Any = None, **mor
 
 def json_output(value: Any, *, is_error: bool = False, **more: Any) -> ToolOutput:
     """A JSON output: `value` is encoded for the model and kept as `details`."""
-    return ToolOutput(
-        content=(Text(msgspec.json.encode(value).decode()),), details=value, is_error=is_error, **more
-    )
+    return ToolOutput(content=(Text(msgspec.json.encode(value).decode()),), details=value, is_error=is_error, **more)
 
 
 def error_output(message: str, **more: Any) -> ToolOutput:
@@ -139,13 +137,13 @@ class ToolEnv(msgspec.Struct, frozen=True, kw_only=True):
     """What a toolset factory is given to bind its tools to a task.
 
     `state_dir` is a directory of the task's own for overflow and snapshots (created on first use by whoever needs it).
-    `unattended` says that nobody can answer a question.
+    `unattended` says that nobody can answer a question, `tiny` that the model is good for the simplest schema only.
     """
 
     scope: TaskScope
     state_dir: str
     unattended: bool = False
-    notes: tuple[str, ...] = ()
+    tiny: bool = False
 
 
 class Toolset(Protocol):

@@ -1,0 +1,136 @@
+"""Where a task's commands run, as a protocol that the tools and every kind of environment know.
+
+An environment belongs to one task: its directory, exported variables and functions survive between its commands and
+are never seen by another task. This module holds only the values and the protocol; it starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from hermes.core.scope import CallKey
+
+__all__ = ["CommandResult", "Environment", "OnProcess", "OnStarted", "ProcessInfo", "ProcessOutput", "ProcessState"]
+
+#: Told (call key, process group, start time of its leader) as soon as a command has a process, before any output.
+OnStarted = Callable[[CallKey, int, str], None]
+
+ProcessState = Literal["running", "exited", "killed"]
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a foreground command went.
+
+    `output` is what a model may read: stdout and stderr in the order they came, cut in the middle when `truncated`,
+    with the whole in the file `output_path` (empty when nothing was cut). `exit_code` is None when the command was
+    killed by us; a command killed by signal N has 128 + N. `duration` is seconds, `total_bytes` counts the raw output.
+    `stopped` says why we killed it: `timeout`, `output` (more than the environment keeps) or "". `notes` are sentences
+    about the session that the reader has to know (a directory that has gone, processes that still run).
+    """
+
+    output: str
+    exit_code: int | None
+    duration: float
+    cwd: str
+    stopped: Literal["", "timeout", "output"] = ""
+    truncated: bool = False
+    output_path: str = ""
+    total_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time limit ended it."""
+        return self.stopped == "timeout"
+
+
+class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A background process. `elapsed` is seconds; `limit` the seconds it may live, None until its task ends.
+
+    `reason` says who ended a killed one: `request`, `policy: …` or `the task ended`.
+    """
+
+    process_id: str
+    command: str
+    state: ProcessState
+    pid: int
+    elapsed: float
+    exit_code: int | None = None
+    limit: float | None = None
+    reason: str = ""
+
+
+class ProcessOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """Output of a background process: `text` holds lines from number `first` (1 is the oldest kept) of `total_lines`."""
+
+    info: ProcessInfo
+    text: str
+    first: int = 1
+    total_lines: int = 0
+    truncated: bool = False
+    output_path: str = ""
+
+
+#: Told when a background process has ended, whoever ended it.
+OnProcess = Callable[[ProcessInfo], None]
+
+
+class Environment(Protocol):
+    """One task's place for commands and files."""
+
+    @property
+    def cwd(self) -> str:
+        """The directory the next command starts in; relative paths of file tools start here too. Absolute."""
+
+    @property
+    def workspace(self) -> str:
+        """The task's own directory, which it falls back to. Absolute."""
+
+    def resolve(self, path: str) -> str:
+        """Return `path` as an absolute, normalised path; `~` is the user's home. Symlinks are not followed."""
+
+    async def run(
+        self,
+        command: str,
+        *,
+        key: CallKey,
+        timeout: float | None = None,
+        cwd: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> CommandResult:
+        """Run a shell command to its end and return how it went; a time limit is an answer, not an exception.
+
+        `timeout` is seconds (None: the environment's own limit). Cancelled, it kills the command's process group
+        first and then raises the cancellation. `progress` gets the newest line, a few times a second at most.
+
+        Raises:
+            ToolError: the command could not be started (no such directory, no shell).
+        """
+
+    async def start(self, command: str, *, key: CallKey, cwd: str | None = None) -> ProcessInfo:
+        """Start a shell command in the background. It starts in the session's directory and changes nothing of it.
+
+        Raises:
+            ToolError: it could not be started, or too many run already.
+        """
+
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        """Background processes of this task, oldest first, ended ones included."""
+
+    async def poll(self, process_id: str) -> ProcessOutput:
+        """State and the output since the last poll. Raises ToolError for an unknown id."""
+
+    async def log(self, process_id: str, *, offset: int | None = None, limit: int = 200) -> ProcessOutput:
+        """`limit` lines of the kept output: from line `offset` on, or the last ones. Raises ToolError."""
+
+    async def wait(self, process_id: str, timeout: float) -> ProcessOutput:
+        """Wait for the end, at most `timeout` seconds; then as `poll`. Raises ToolError."""
+
+    async def kill(self, process_id: str) -> ProcessInfo:
+        """End it and its whole group. Killing an ended one changes nothing. Raises ToolError."""
+
+    async def close(self) -> tuple[ProcessInfo, ...]:
+        """End everything that still runs and return what was killed. Safe to call twice; runs even when cancelled."""

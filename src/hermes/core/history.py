@@ -1,0 +1,210 @@
+"""The history of a task: entries that only grow, and the journal they are written to before anything acts on them.
+
+Memory and journal are appended in one synchronous step; waiting for the disk is separate (`Pending.wait`). A *segment*
+is the part a request shows: one system prompt, one list of tools, an optional summary of what came before. The full
+history stays in the journal; training rows come from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from hermes.core.messages import Assistant, Entry, Summary, ToolCall, ToolResult
+from hermes.core.model import ToolSpec
+
+__all__ = ["DONE", "History", "Journal", "MemoryJournal", "OpenCall", "Pending", "Segment"]
+
+
+class Pending(Protocol):
+    """Something on its way to the disk."""
+
+    async def wait(self) -> None:
+        """Wait, shielded, until it stands. Raises what the store raises."""
+
+
+class _Done:
+    async def wait(self) -> None:
+        return None
+
+
+#: A write that stands already.
+DONE: Pending = _Done()
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """What every request of a segment has in common. `start` is its first history position."""
+
+    number: int
+    start: int
+    system: str
+    nonce: str
+    tools: tuple[ToolSpec, ...]
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What an append takes out of the inbox: receipts of control messages, and children whose ends it delivers."""
+
+    receipts: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+
+
+class Journal(Protocol):
+    """Where a history is written. Each method is one unit: all or nothing."""
+
+    def segment(self, segment: Segment, entries: Sequence[tuple[int, Entry]]) -> Pending:
+        """A segment begins, with its first entries."""
+
+    def entries(
+        self, entries: Sequence[tuple[int, Entry]], started: Sequence[tuple[int, int, str]], taken: Taken
+    ) -> Pending:
+        """Entries join; `started` are (position, index, name) of calls that begin with them."""
+
+    def call_ended(self, result: ToolResult) -> Pending:
+        """A call has its result, before the results enter the history together."""
+
+
+class MemoryJournal:
+    """A journal that keeps nothing: for tests and for runs that need no durability."""
+
+    def segment(self, segment: Segment, entries: Sequence[tuple[int, Entry]]) -> Pending:
+        return DONE
+
+    def entries(
+        self, entries: Sequence[tuple[int, Entry]], started: Sequence[tuple[int, int, str]], taken: Taken
+    ) -> Pending:
+        return DONE
+
+    def call_ended(self, result: ToolResult) -> Pending:
+        return DONE
+
+
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call without a result in the history. `result`: it ended before; `began`: it was started in an earlier life of
+    the process and its effect is unknown."""
+
+    position: int
+    index: int
+    call: ToolCall
+    result: ToolResult | None
+    began: bool
+
+
+class History:
+    """Entries of the current segment with their positions, and all entries of this life.
+
+    `restored` brings what the store knew: entries from the segment's start, results and marks of open calls.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        segment: Segment | None = None,
+        entries: Iterable[tuple[int, Entry]] = (),
+        results: Mapping[tuple[int, int], ToolResult] | None = None,
+        began: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self._journal = journal
+        self._segment = segment
+        self._entries: list[tuple[int, Entry]] = list(entries)
+        self._all: list[Entry] = [entry for _, entry in self._entries]
+        self._next = self._entries[-1][0] + 1 if self._entries else (segment.start if segment else 0)
+        self._results = dict(results or {})
+        self._began = set(began)
+
+    @property
+    def segment(self) -> Segment:
+        """The current segment. Raises ValueError before `begin`."""
+        if self._segment is None:
+            raise ValueError("the history has no segment yet")
+        return self._segment
+
+    @property
+    def has_segment(self) -> bool:
+        """Whether `begin` was called, now or in an earlier life."""
+        return self._segment is not None
+
+    @property
+    def next_position(self) -> int:
+        """The position the next entry will get."""
+        return self._next
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest entry."""
+        return self._entries[-1][1] if self._entries else None
+
+    def view(self) -> tuple[Entry, ...]:
+        """The entries a request shows."""
+        return tuple(entry for _, entry in self._entries)
+
+    def positions(self) -> list[tuple[int, Entry]]:
+        """The entries a request shows, with their positions."""
+        return list(self._entries)
+
+    def full(self) -> tuple[Entry, ...]:
+        """Every entry of this life of the task, across segments."""
+        return tuple(self._all)
+
+    def begin(self, segment: Segment, entries: Sequence[Entry] = ()) -> Pending:
+        """Start a segment. The first entry of a later one is its Summary; the tail it protects is kept by reference."""
+        numbered = self._number(entries)
+        tail: list[tuple[int, Entry]] = []
+        if numbered and isinstance(numbered[0][1], Summary):
+            upto = numbered[0][1].upto
+            tail = [item for item in self._entries if item[0] >= upto]
+        self._segment = segment
+        self._entries = [*numbered[:1], *tail, *numbered[1:]] if tail else [*numbered]
+        self._all.extend(entries)
+        return self._journal.segment(segment, numbered)
+
+    def append(
+        self, entries: Sequence[Entry], *, receipts: Sequence[str] = (), children: Sequence[str] = ()
+    ) -> Pending:
+        """Append entries, in memory and to the journal in one step. Calls of an Assistant count as started."""
+        numbered = self._number(entries)
+        started = [
+            (position, index, call.name)
+            for position, entry in numbered
+            if isinstance(entry, Assistant)
+            for index, call in enumerate(entry.calls)
+        ]
+        self._entries.extend(numbered)
+        self._all.extend(entries)
+        for entry in entries:
+            if isinstance(entry, ToolResult):
+                self._results.pop((entry.position, entry.index), None)
+        return self._journal.entries(numbered, started, Taken(receipts=tuple(receipts), children=tuple(children)))
+
+    def _number(self, entries: Sequence[Entry]) -> list[tuple[int, Entry]]:
+        numbered = [(self._next + offset, entry) for offset, entry in enumerate(entries)]
+        self._next += len(numbered)
+        return numbered
+
+    def record(self, result: ToolResult) -> Pending:
+        """Keep the result of a call until all results of its turn enter the history together."""
+        self._results[(result.position, result.index)] = result
+        return self._journal.call_ended(result)
+
+    def open_calls(self) -> list[OpenCall]:
+        """Calls of the newest assistant message that have no result in the history yet, in their order."""
+        for position, entry in reversed(self._entries):
+            if isinstance(entry, ToolResult):
+                return []
+            if isinstance(entry, Assistant):
+                return [
+                    OpenCall(
+                        position=position,
+                        index=index,
+                        call=call,
+                        result=self._results.get((position, index)),
+                        began=(position, index) in self._began,
+                    )
+                    for index, call in enumerate(entry.calls)
+                ]
+            if not isinstance(entry, Summary):
+                return []
+        return []

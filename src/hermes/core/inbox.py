@@ -1,0 +1,121 @@
+"""The inbox of a task: what reaches it from outside, each kind with its own moment.
+
+- steer: a correction, delivered at the next boundary, never interrupts;
+- follow_up: the next input, delivered when the task would stop;
+- notify: the end of a child, delivered at a boundary, all pending ones together;
+- interrupt: cancels the turn that runs, and nothing else.
+
+Persistence is the supervisor's: it stores a message before it puts it here, and the history's append marks it taken.
+"""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+
+from hermes.core.messages import Content
+
+__all__ = ["ChildEnd", "FollowUp", "Inbox", "SteerMessage"]
+
+
+class SteerMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A correction with its receipt."""
+
+    receipt: str
+    text: str
+    sender: str = "user"
+    at: float = 0.0
+
+
+class FollowUp(msgspec.Struct, frozen=True, kw_only=True):
+    """A next input with its receipt."""
+
+    receipt: str
+    content: Content
+    at: float = 0.0
+
+
+class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a child as its parent will read it."""
+
+    task_id: str
+    text: str
+    at: float = 0.0
+
+
+class Inbox:
+    """Queues of one task. Only the event loop's thread touches it."""
+
+    def __init__(self) -> None:
+        self.steers: list[SteerMessage] = []
+        self.follow_ups: list[FollowUp] = []
+        self.ends: list[ChildEnd] = []
+        self.closed = False
+        self._turn: anyio.CancelScope | None = None
+        self._interrupt: str | None = None
+        self._changed = anyio.Event()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything waits to be taken."""
+        return bool(self.steers or self.follow_ups or self.ends)
+
+    def steer(self, message: SteerMessage) -> None:
+        """Queue a correction."""
+        self.steers.append(message)
+        self._wake()
+
+    def follow_up(self, message: FollowUp) -> None:
+        """Queue a next input."""
+        self.follow_ups.append(message)
+        self._wake()
+
+    def notify(self, end: ChildEnd) -> None:
+        """Queue the end of a child."""
+        self.ends.append(end)
+        self._wake()
+
+    def withdraw(self, task_id: str) -> None:
+        """Take the end of a child back: somebody collected it."""
+        self.ends = [end for end in self.ends if end.task_id != task_id]
+
+    def close(self) -> None:
+        """Nothing more will come; a task at rest may end."""
+        self.closed = True
+        self._wake()
+
+    def wake(self) -> None:
+        """Let waiters look again."""
+        self._wake()
+
+    def interrupt(self, reason: str) -> bool:
+        """Cancel the turn that runs; False when none does."""
+        if self._turn is None:
+            return False
+        self._interrupt = reason
+        self._turn.cancel()
+        return True
+
+    def begin_turn(self, scope: anyio.CancelScope) -> None:
+        """The loop starts a turn that `interrupt` may cancel."""
+        self._turn = scope
+        self._interrupt = None
+
+    def end_turn(self) -> str | None:
+        """The turn is over; returns why it was interrupted, if it was."""
+        self._turn = None
+        reason, self._interrupt = self._interrupt, None
+        return reason
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a turn runs."""
+        return self._turn is not None
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        await self._changed.wait()

@@ -1,0 +1,211 @@
+"""Answering the calls of one reply: parallel, each exactly once, results in the order of the calls.
+
+Whatever goes wrong with a call becomes its result: an unknown tool, arguments that are no JSON, a refusal, an
+exception, a time-out. Only cancellation leaves this module as an exception, and then `interrupted_results` says what
+stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import anyio
+
+from hermes.core.codec import scrub_surrogates
+from hermes.core.errors import StoreError, ToolError
+from hermes.core.events import Event, ToolEnded, ToolProgress, ToolStarted
+from hermes.core.history import History, OpenCall
+from hermes.core.limits import Budget
+from hermes.core.messages import Part, Text, ToolResult, plain_text
+from hermes.core.scope import CallKey, TaskScope
+from hermes.core.tools import CallContext, Tool, ToolOutput, error_output, text_output
+
+__all__ = ["CallRunner"]
+
+#: Most characters of one result that enter the history; tools with more to say keep it in a file and name the path.
+MAX_RESULT_CHARS = 100_000
+#: Number of names in the answer to an unknown tool.
+_SHOWN_NAMES = 40
+
+
+def _cut(output: ToolOutput) -> ToolOutput:
+    """Bound the text of an output and repair lone surrogates."""
+    text = plain_text(output.content)
+    if len(text) <= MAX_RESULT_CHARS and text.isascii():
+        return output
+    parts: list[Part] = []
+    for part in output.content:
+        if isinstance(part, Text):
+            clean = scrub_surrogates(part.text)
+            if len(clean) > MAX_RESULT_CHARS:
+                half = MAX_RESULT_CHARS // 2
+                clean = f"{clean[:half]}\n[… {len(clean) - 2 * half} characters left out …]\n{clean[-half:]}"
+            parts.append(Text(clean))
+        else:
+            parts.append(part)
+    return ToolOutput(
+        content=tuple(parts),
+        details=output.details,
+        is_error=output.is_error,
+        success=output.success,
+        preview=output.preview,
+        files_read=output.files_read,
+        files_written=output.files_written,
+    )
+
+
+class CallRunner:
+    """Runs the calls of one task. `room` tells a tool how many tokens of context are left."""
+
+    def __init__(
+        self,
+        *,
+        tools: Sequence[Tool],
+        scope: TaskScope,
+        budget: Budget,
+        emit: Callable[[Event], None],
+        now: Callable[[], float],
+        room: Callable[[], int],
+    ) -> None:
+        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self._scope = scope
+        self._budget = budget
+        self._emit = emit
+        self._now = now
+        self._room = room
+
+    async def answer(self, calls: Sequence[OpenCall], history: History) -> list[ToolResult]:
+        """Answer every call; the results come in the order of the calls and are recorded as they arrive."""
+        results: dict[int, ToolResult] = {call.index: call.result for call in calls if call.result is not None}
+        due = [call for call in calls if call.result is None]
+        granted = self._budget.take_calls(len(due))
+        for call in due[granted:]:
+            results[call.index] = self._result(
+                call,
+                error_output("The limit on tool calls is reached; this call was not made. Answer with what you have."),
+            )
+        runnable = due[:granted]
+
+        async def one(call: OpenCall) -> None:
+            results[call.index] = await self._run(call, history)
+
+        if len(runnable) == 1 or any(self._is_interactive(call) for call in runnable):
+            for call in runnable:
+                await one(call)
+        elif runnable:
+            async with anyio.create_task_group() as group:
+                for call in runnable:
+                    group.start_soon(one, call)
+        return [results[call.index] for call in calls]
+
+    def interrupted_results(self, calls: Sequence[OpenCall], reason: str) -> list[ToolResult]:
+        """Results for a turn that was stopped: what ended stands, the rest says that it was stopped."""
+        return [
+            call.result
+            if call.result is not None
+            else self._result(
+                call, error_output(f"This call was stopped ({reason}); it may have taken effect in part.")
+            )
+            for call in calls
+        ]
+
+    def _is_interactive(self, call: OpenCall) -> bool:
+        tool = self._tools.get(call.call.name)
+        return tool is not None and tool.interactive
+
+    def _result(self, call: OpenCall, output: ToolOutput, *, invalid: bool = False) -> ToolResult:
+        return ToolResult(
+            position=call.position,
+            index=call.index,
+            call_id=call.call.id,
+            name=call.call.name,
+            content=output.content,
+            is_error=output.is_error,
+            invalid_call=invalid,
+            details={"success": _succeeded(output)},
+            at=self._now(),
+        )
+
+    async def _run(self, call: OpenCall, history: History) -> ToolResult:
+        tool = self._tools.get(call.call.name)
+        preview = tool.preview(call.call.arguments) if tool else ""
+        self._emit(
+            ToolStarted(
+                position=call.position,
+                index=call.index,
+                name=call.call.name,
+                preview=preview,
+                args_bytes=len(call.call.raw.encode("utf-8", "replace")),
+            )
+        )
+        began = anyio.current_time()
+        output, invalid = await self._output(tool, call)
+        output = _cut(output)
+        result = self._result(call, output, invalid=invalid)
+        pending = history.record(result)
+        if tool is None or not tool.safe_to_repeat:
+            await pending.wait()
+        text = plain_text(output.content)
+        self._emit(
+            ToolEnded(
+                position=call.position,
+                index=call.index,
+                name=call.call.name,
+                is_error=output.is_error,
+                success=_succeeded(output),
+                duration=round(anyio.current_time() - began, 4),
+                result_bytes=len(text.encode("utf-8", "replace")),
+                preview=output.preview or text[:600],
+                files_read=output.files_read,
+                files_written=output.files_written,
+            )
+        )
+        return result
+
+    async def _output(self, tool: Tool | None, call: OpenCall) -> tuple[ToolOutput, bool]:
+        """The output of one call, and whether the call itself was invalid."""
+        if tool is None:
+            names = ", ".join(list(self._tools)[:_SHOWN_NAMES]) or "none"
+            return error_output(f"There is no tool named '{call.call.name}'. Tools you have: {names}."), True
+        if call.call.invalid:
+            return error_output(
+                f"{tool.name} was not called: {call.call.invalid}. Send the arguments as one JSON object."
+            ), True
+        if call.began and not tool.safe_to_repeat:
+            return error_output(
+                "The process stopped while this call ran; whether it took effect is unknown. Look before you repeat it."
+            ), False
+        try:
+            arguments = tool.parse(call.call.arguments)
+        except ToolError as error:
+            return error_output(str(error)), True
+        context = CallContext(
+            key=CallKey(self._scope.task_id, call.position, call.index),
+            scope=self._scope,
+            progress=lambda text: self._emit(
+                ToolProgress(position=call.position, index=call.index, name=tool.name, text=text)
+            ),
+            room=self._room,
+        )
+        return await self._guarded(tool, arguments, context), False
+
+    async def _guarded(self, tool: Tool, arguments: object, context: CallContext) -> ToolOutput:
+        try:
+            if tool.timeout is None:
+                output = await tool.run(arguments, context)
+            else:
+                with anyio.fail_after(tool.timeout):
+                    output = await tool.run(arguments, context)
+        except ToolError as error:
+            return error_output(str(error))
+        except StoreError:
+            raise  # the journal is broken: nothing may act on an unknown outcome
+        except TimeoutError as error:
+            return error_output(str(error) or f"{tool.name} did not end within {tool.timeout:g} s and was stopped.")
+        except Exception as error:  # noqa: BLE001  whatever a tool raises is its answer, never a crash
+            return error_output(f"{type(error).__name__}: {error}")
+        return text_output(output) if isinstance(output, str) else output
+
+
+def _succeeded(output: ToolOutput) -> bool:
+    return (not output.is_error) if output.success is None else output.success

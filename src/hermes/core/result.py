@@ -1,0 +1,128 @@
+"""The result of a task: one value, whatever the verb that brings it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hermes.core.messages import Usage
+
+__all__ = ["ChildRef", "TaskResult", "ToolTrace", "async_status", "delegate_status", "exit_reason"]
+
+#: The ends of a task, in core words.
+ENDED = frozenset({"completed", "exhausted", "timed_out", "cancelled", "failed"})
+
+_DELEGATE = {
+    "completed": "completed",
+    "exhausted": "completed",
+    "timed_out": "timeout",
+    "cancelled": "interrupted",
+    "failed": "failed",
+}
+_ASYNC = {
+    "queued": "queued",
+    "running": "running",
+    "completed": "completed",
+    "exhausted": "completed",
+    "timed_out": "failed",
+    "cancelled": "cancelled",
+    "failed": "failed",
+    "suspended": "suspended",
+}
+_EXIT = {
+    "completed": "completed",
+    "timed_out": "timeout",
+    "cancelled": "interrupted",
+    "failed": "error",
+}
+
+
+def delegate_status(state: str) -> str:
+    """The word `delegate_task` answers with for a core state."""
+    return _DELEGATE[state]
+
+
+def async_status(state: str) -> str:
+    """The word the asynchronous tools answer with for a core state."""
+    return _ASYNC[state]
+
+
+def exit_reason(state: str, limit: str | None = None) -> str:
+    """Why a task ended: completed, max_iterations, budget, timeout, interrupted, error."""
+    if state == "exhausted":
+        return "max_iterations" if limit == "turns" else "budget"
+    return _EXIT[state]
+
+
+class ToolTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a task, without its content."""
+
+    tool: str
+    args_bytes: int
+    result_bytes: int
+    status: str
+
+
+class ChildRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A child of a task and how it stands."""
+
+    task_id: str
+    status: str
+
+
+class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended. `summary` is the whole final text; readers cut it to their room. `usage` is the task's own,
+    `subtree_usage` includes everything under it. `elapsed` is seconds."""
+
+    task_id: str
+    state: str
+    exit_reason: str
+    summary: str = ""
+    error: str = ""
+    note: str = ""
+    truncated: bool = False
+    partial: bool = False
+    permanent: bool = False
+    error_reason: str = ""
+    retry_after: float | None = None
+    elapsed: float = 0.0
+    api_calls: int = 0
+    usage: Usage = Usage()
+    subtree_usage: Usage = Usage()
+    model: str = ""
+    tool_trace: tuple[ToolTrace, ...] = ()
+    files_read: tuple[str, ...] = ()
+    files_written: tuple[str, ...] = ()
+    missed_steer: tuple[str, ...] = ()
+    children: tuple[ChildRef, ...] = ()
+    report_path: str = ""
+    output: tuple[str, ...] = ()
+
+    def public(self) -> dict[str, Any]:
+        """The keys of the documented result, for JSON answers."""
+        return {
+            "task_id": self.task_id,
+            "status": async_status(self.state),
+            "exit_reason": self.exit_reason,
+            "summary": self.summary,
+            "report_path": self.report_path or None,
+            "truncated": self.truncated,
+            "elapsed": round(self.elapsed, 2),
+            "api_calls": self.api_calls,
+            "tokens": tokens(self.usage),
+            "cost_usd": self.usage.cost_usd,
+            "subtree": {"tokens": tokens(self.subtree_usage), "cost_usd": self.subtree_usage.cost_usd},
+            "model": self.model,
+            "tool_trace": [msgspec.to_builtins(trace) for trace in self.tool_trace],
+            "files_read": list(self.files_read),
+            "files_written": list(self.files_written),
+            "missed_steer": list(self.missed_steer),
+            "children": [msgspec.to_builtins(child) for child in self.children],
+            "error": self.error or None,
+        }
+
+
+def tokens(usage: Usage) -> dict[str, int]:
+    """The token figures of a usage, as answers show them."""
+    return {"input": usage.input, "output": usage.output, "cached": usage.cached, "reasoning": usage.reasoning}

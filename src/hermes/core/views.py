@@ -1,0 +1,272 @@
+"""Views: pure folds of the event stream. Whatever shows a task reads one of these and nothing else.
+
+`TaskView` is one task, `TreeView` all tasks of a session or a process. They keep bounded detail: the newest 200 lines
+of output of a task, each cut to 500 characters, and the newest 40 paths.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from hermes.core.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    ControlDelivered,
+    ControlMissed,
+    ControlReceived,
+    ControlRefused,
+    EntryAdded,
+    Envelope,
+    QuotaWaiting,
+    RetryWaiting,
+    TaskAdopted,
+    TaskEnded,
+    TaskPhase,
+    TaskQueued,
+    TaskStarted,
+    TaskSuspended,
+    ToolEnded,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from hermes.core.messages import Assistant, Usage
+from hermes.core.result import ENDED, ToolTrace
+
+__all__ = ["TaskView", "TreeView"]
+
+MAX_LINES, MAX_LINE, MAX_FILES, MAX_TRACE = 200, 500, 40, 400
+
+
+class TaskView:
+    """What is known of one task from its events."""
+
+    __slots__ = (
+        "_open",
+        "api_calls",
+        "attempt",
+        "depth",
+        "elapsed",
+        "error",
+        "exit_reason",
+        "files_read",
+        "files_written",
+        "goal",
+        "group",
+        "index",
+        "kind",
+        "label",
+        "last_activity",
+        "last_tool",
+        "lines",
+        "model",
+        "parent_id",
+        "phase",
+        "phase_detail",
+        "purposes",
+        "queued_at",
+        "receipts",
+        "role",
+        "session_id",
+        "started_at",
+        "state",
+        "status",
+        "steps",
+        "summary",
+        "task_id",
+        "tool_count",
+        "toolsets",
+        "trace",
+        "truncated",
+        "usage",
+    )
+
+    def __init__(self, task_id: str, session_id: str, parent_id: str | None) -> None:
+        self.task_id = task_id
+        self.session_id = session_id
+        self.parent_id = parent_id
+        self.kind = ""
+        self.goal = ""
+        self.label = ""
+        self.role = "leaf"
+        self.group = ""
+        self.index = 0
+        self.depth = 0
+        self.model = ""
+        self.toolsets: tuple[str, ...] = ()
+        self.state = "queued"
+        self.status = ""
+        self.exit_reason = ""
+        self.phase = ""
+        self.phase_detail = ""
+        self.attempt = 1
+        self.queued_at = 0.0
+        self.started_at: float | None = None
+        self.last_activity = 0.0
+        self.elapsed = 0.0
+        self.api_calls = 0
+        self.tool_count = 0
+        self.steps = 0
+        self.last_tool = ""
+        self.usage = Usage()
+        self.purposes: dict[str, Usage] = {}
+        self.summary = ""
+        self.error = ""
+        self.truncated = False
+        self.lines: deque[str] = deque(maxlen=MAX_LINES)
+        self.files_read: dict[str, None] = {}
+        self.files_written: dict[str, None] = {}
+        self.trace: deque[ToolTrace] = deque(maxlen=MAX_TRACE)
+        self.receipts: dict[str, dict[str, object]] = {}
+        self._open: dict[tuple[int, int], int] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the task has ended for good."""
+        return self.state in ENDED
+
+    def seconds(self, now: float) -> float:
+        """Elapsed seconds: running until `now`, fixed once ended."""
+        if self.ended:
+            return self.elapsed
+        return max(0.0, now - (self.started_at or self.queued_at))
+
+    def line(self, text: str) -> None:
+        """Keep lines of output."""
+        for line in text.splitlines():
+            if line.strip():
+                self.lines.append(line[:MAX_LINE])
+
+    def apply(self, envelope: Envelope) -> None:
+        """Fold one event in."""
+        event = envelope.event
+        if isinstance(event, (TurnStarted, TurnEnded, ToolStarted, ToolEnded, ToolProgress, EntryAdded)):
+            self.last_activity = envelope.at
+            self._work(event)
+        elif isinstance(event, TaskPhase):
+            self.phase, self.phase_detail = event.phase, event.detail
+        elif isinstance(event, (ControlReceived, ControlDelivered, ControlMissed, ControlRefused)):
+            self._control(event)
+        elif isinstance(event, QuotaWaiting):
+            self.phase, self.phase_detail = "quota", f"{event.seconds:.0f} s"
+        elif isinstance(event, RetryWaiting):
+            self.phase, self.phase_detail = "quota", f"retry {event.attempt} in {event.seconds:.0f} s: {event.reason}"
+        elif isinstance(event, ApprovalAsked):
+            self.phase, self.phase_detail = "approval", event.what
+        elif isinstance(event, ApprovalAnswered):
+            self.phase, self.phase_detail = "tool", ""
+        else:
+            self._life(envelope)
+
+    def _life(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, TaskQueued):
+            self.kind, self.goal, self.role, self.depth = event.kind, event.goal, event.role, event.depth
+            self.model, self.toolsets, self.group = event.model, event.toolsets, event.group
+            self.index, self.label = event.index, event.label
+            self.queued_at = self.last_activity = envelope.at
+        elif isinstance(event, TaskStarted):
+            self.state, self.phase, self.attempt = "running", "building", event.attempt
+            self.started_at = self.started_at or envelope.at
+            self.last_activity = envelope.at
+            self.model = event.model or self.model
+        elif isinstance(event, TaskSuspended):
+            self.state = "suspended"
+        elif isinstance(event, TaskAdopted):
+            self.state = "running"
+        elif isinstance(event, TaskEnded):
+            self.state, self.status, self.exit_reason = event.state, event.status, event.exit_reason
+            self.summary, self.error, self.truncated = event.summary, event.error, event.truncated
+            self.elapsed, self.phase, self.phase_detail = event.elapsed, "", ""
+            self.last_activity = envelope.at
+
+    def _work(self, event: TurnStarted | TurnEnded | ToolStarted | ToolEnded | ToolProgress | EntryAdded) -> None:
+        if isinstance(event, TurnStarted):
+            self.phase, self.phase_detail, self.model = "model", "", event.model or self.model
+        elif isinstance(event, TurnEnded):
+            self.api_calls += 1
+            self.steps += 1
+            self.usage = self.usage + event.usage
+            self.purposes[event.purpose] = self.purposes.get(event.purpose, Usage()) + event.usage
+        elif isinstance(event, ToolStarted):
+            self.phase, self.phase_detail, self.last_tool = "tool", event.name, event.name
+            self._open[(event.position, event.index)] = event.args_bytes
+            self.line(f"→ {event.name} {event.preview}")
+        elif isinstance(event, ToolProgress):
+            self.steps += 1
+            self.line(event.text)
+        elif isinstance(event, ToolEnded):
+            self.tool_count += 1
+            self.steps += 1
+            self.line(event.preview[:MAX_LINE])
+            self.files_read.update((path, None) for path in event.files_read[:MAX_FILES])
+            self.files_written.update((path, None) for path in event.files_written[:MAX_FILES])
+            self.trace.append(
+                ToolTrace(
+                    tool=event.name,
+                    args_bytes=self._open.pop((event.position, event.index), 0),
+                    result_bytes=event.result_bytes,
+                    status="ok" if event.success else "error",
+                )
+            )
+        elif isinstance(event.entry, Assistant):
+            self.line(event.entry.text)
+
+    def _control(self, event: ControlReceived | ControlDelivered | ControlMissed | ControlRefused) -> None:
+        if isinstance(event, ControlReceived):
+            self.receipts[event.receipt] = {"id": event.receipt, "verb": event.verb, "state": "queued"}
+            return
+        receipt = self.receipts.setdefault(event.receipt, {"id": event.receipt, "verb": event.verb})
+        if isinstance(event, ControlDelivered):
+            receipt["state"] = "delivered"
+            receipt["position"] = event.position
+        else:
+            receipt["state"] = "missed" if isinstance(event, ControlMissed) else "refused"
+
+
+class TreeView:
+    """All tasks seen, by id, with their children in order of arrival."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, TaskView] = {}
+        self.children: dict[str | None, list[str]] = {}
+
+    def apply(self, envelope: Envelope) -> None:
+        """Fold one event in; a task nobody announced yet is made from its envelope."""
+        view = self.tasks.get(envelope.task_id)
+        if view is None:
+            view = TaskView(envelope.task_id, envelope.session_id, envelope.parent_id)
+            self.tasks[envelope.task_id] = view
+            self.children.setdefault(envelope.parent_id, []).append(envelope.task_id)
+        view.apply(envelope)
+
+    def forget(self, task_id: str) -> None:
+        """Drop an ended task and everything under it (a batch run keeps no finished rows here)."""
+        for child in self.children.pop(task_id, ()):
+            self.forget(child)
+        view = self.tasks.pop(task_id, None)
+        if view is not None:
+            siblings = self.children.get(view.parent_id)
+            if siblings is not None and task_id in siblings:
+                siblings.remove(task_id)
+
+    def subtree(self, task_id: str) -> Iterator[TaskView]:
+        """A task and everything under it, parents first."""
+        view = self.tasks.get(task_id)
+        if view is not None:
+            yield view
+            for child in self.children.get(task_id, ()):
+                yield from self.subtree(child)
+
+    def subtree_usage(self, task_id: str) -> Usage:
+        """Own usage of a task and of everything under it, each counted once."""
+        total = Usage()
+        for view in self.subtree(task_id):
+            total = total + view.usage
+        return total
+
+    def roots(self) -> list[TaskView]:
+        """Tasks without a known parent, in order of arrival."""
+        return [view for view in self.tasks.values() if view.parent_id not in self.tasks]
