@@ -1,0 +1,201 @@
+"""Settings from all their places: command line > `config.yaml` > environment and `.env` > defaults.
+
+Every value keeps where it came from, every problem its line. Nothing is written, and nothing is put into the process's
+environment. The YAML package is imported only when there is a file to read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from hermes.config.dotenv import read_dotenv
+from hermes.config.files import read_text
+from hermes.config.home import Home
+from hermes.config.schema import FIELDS, KNOWN_UNUSED, SECTIONS, Settings
+from hermes.config.values import Misfit, convert_value, nearest_key, substitute
+from hermes.core.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from hermes.config.document import Document
+
+__all__ = ["Loaded", "Problem", "load", "read_document"]
+
+#: A key of one of these names at the top is put in the wrong place, not another program's.
+_DISTINCT = {"max_turns", "max_iterations", "max_concurrent_children", "max_spawn_depth", "disabled_toolsets"}
+_SHORT_FORMS = {"model": "model.default", "approvals": "approvals.mode"}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something about a setting: an `error` cannot be used, a `warning` is shown at start, a `note` by checks only."""
+
+    level: Literal["error", "warning", "note"]
+    key: str
+    message: str
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings and their story.
+
+    `sources` says for each key where its value came from: `command line`, `config.yaml:12`, `NAME (environment)`,
+    `NAME (.env)` or `default`. `dotenv` holds the variables of `.env`, which are in no environment.
+    """
+
+    home: Home
+    settings: Settings
+    sources: dict[str, str]
+    problems: tuple[Problem, ...]
+    dotenv: dict[str, str]
+
+    def require(self) -> Settings:
+        """Return the settings if all of them can be used.
+
+        Raises:
+            ConfigError: with the first error, its file and line.
+        """
+        errors = [problem.message for problem in self.problems if problem.level == "error"]
+        if errors:
+            more = f" ({len(errors) - 1} more: hermes config check)" if len(errors) > 1 else ""
+            raise ConfigError(errors[0] + more)
+        return self.settings
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should read at start."""
+        return [problem.message for problem in self.problems if problem.level == "warning"]
+
+
+def read_document(path: Path) -> Document | None:
+    """Parse a configuration file; None if there is none.
+
+    Raises:
+        ConfigError: it is not UTF-8 or not YAML; names the line.
+    """
+    text = read_text(path)
+    if text is None:
+        return None
+    # edge: the YAML package takes a tenth of a second to import, which a home without a file need not pay
+    from hermes.config.document import parse
+
+    return parse(path, text)
+
+
+class _Collector:
+    def __init__(self, home: Home, environ: Mapping[str, str], dotenv: Mapping[str, str]) -> None:
+        self.values: dict[str, Any] = {key: field.default for key, field in FIELDS.items()}
+        self.sources = dict.fromkeys(FIELDS, "default")
+        self.problems: list[Problem] = []
+        self._home = home
+        self._environ = environ
+        self._dotenv = dotenv
+
+    def add(self, level: Literal["error", "warning", "note"], key: str, message: str) -> None:
+        self.problems.append(Problem(level=level, key=key, message=message))
+
+    def put(self, key: str, value: Any, source: str, place: str) -> None:
+        try:
+            self.values[key], remark = convert_value(key, value)
+        except Misfit as error:
+            self.add("error", key, f"{place}: {key}: {error}.")
+            return
+        self.sources[key] = source
+        if remark:
+            self.add("note", key, f"{place}: {key}: {remark}.")
+
+    def environment(self) -> None:
+        for key, field in FIELDS.items():
+            for name in field.env:
+                where = ((self._environ, "environment"), (self._dotenv, ".env"))
+                found = next(((each[name], label) for each, label in where if each.get(name)), None)
+                if found is not None:
+                    self.put(key, found[0], f"{name} ({found[1]})", f"{found[1]}, {name}")
+                    break
+
+    def document(self, document: Document) -> None:
+        data = substitute(document.data, {**self._dotenv, **self._environ})
+        for name, value in data.items():
+            line = document.lines.get((name,), 1)
+            if name in SECTIONS and not (name in _SHORT_FORMS and not isinstance(value, (Mapping, list))):
+                self._section(document, name, value)
+            elif name in _SHORT_FORMS:
+                self.put(_SHORT_FORMS[name], value, f"config.yaml:{line}", self._place(line))
+            elif name in FIELDS:
+                self.put(name, value, f"config.yaml:{line}", self._place(line))
+            else:
+                self._unknown(name, line)
+
+    def _section(self, document: Document, name: str, value: Any) -> None:
+        if value is None:
+            return
+        if not isinstance(value, Mapping):
+            line = document.lines.get((name,), 1)
+            self.add("error", name, f"{self._place(line)}: {name}: expected a section of settings, found {value!r}.")
+            return
+        for inner, item in value.items():
+            key = f"{name}.{inner}"
+            line = document.lines.get((name, inner), 1)
+            if key in FIELDS:
+                self.put(key, item, f"config.yaml:{line}", self._place(line))
+            else:
+                self._unknown(key, line)
+
+    def _unknown(self, key: str, line: int) -> None:
+        place = self._place(line)
+        if key in KNOWN_UNUSED:
+            self.add("note", key, f"{place}: {key} is kept but has no effect in this release.")
+            return
+        nearest = nearest_key(key)
+        home = next((known for known in FIELDS if key in _DISTINCT and known.endswith("." + key)), None)
+        if nearest is not None:
+            self.add("error", key, f"{place}: there is no setting {key}. Did you mean {nearest}?")
+        elif home is not None:
+            self.add("warning", key, f"{place}: {key} has no effect here. Write it as {home}.")
+        else:
+            self.add("note", key, f"{place}: {key} is no setting of this program; it is kept and has no effect.")
+
+    def _place(self, line: int) -> str:
+        return f"{self._home.config_file}:{line}"
+
+    def settings(self) -> Settings:
+        top = {key: value for key, value in self.values.items() if "." not in key}
+        for name, struct in SECTIONS.items():
+            inner = {key.split(".", 1)[1]: value for key, value in self.values.items() if key.startswith(name + ".")}
+            top[name] = struct(**inner)
+        return Settings(**top)
+
+
+def load(home: Home, environ: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None) -> Loaded:
+    """Read the settings of `home`. `flags` are dotted keys from the command line.
+
+    A value that cannot be used does not raise here: it becomes a problem, so that `doctor` can show them all; call
+    `require` before acting.
+
+    Raises:
+        ConfigError: a file cannot be parsed.
+        UsageError: a flag's value cannot be used.
+    """
+    environ = os.environ if environ is None else environ
+    dotenv = read_dotenv(home.env_file)
+    found = _Collector(home, environ, dotenv)
+    found.environment()
+    document = read_document(home.config_file)
+    if document is not None:
+        found.document(document)
+    for key, value in (flags or {}).items():
+        try:
+            found.values[key], _ = convert_value(key, value)
+        except Misfit as error:
+            raise UsageError(f"{key} on the command line: {error}.") from None
+        found.sources[key] = "command line"
+        found.problems = [problem for problem in found.problems if problem.key != key]
+    return Loaded(
+        home=home,
+        settings=found.settings(),
+        sources=found.sources,
+        problems=tuple(found.problems),
+        dotenv=dotenv,
+    )

@@ -1,0 +1,345 @@
+"""Every setting of this release: its name, type, default and meaning.
+
+The one place they are written down; `docs/settings.md`, `hermes config show` and the checks of `config.yaml` are made
+from it. Reading files is not done here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+__all__ = [
+    "FIELDS",
+    "KNOWN_UNUSED",
+    "SECTIONS",
+    "AgentSettings",
+    "ApprovalSettings",
+    "CompressionSettings",
+    "DelegationSettings",
+    "DisplaySettings",
+    "Field",
+    "ModelOverride",
+    "ModelSettings",
+    "ProviderSettings",
+    "RuntimeSettings",
+    "Settings",
+    "StoreSettings",
+    "TerminalSettings",
+]
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0)]
+Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
+
+
+def _env(*names: str) -> dict[str, Any]:
+    return {"env": names}
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+class ModelSettings(_Section, frozen=True, kw_only=True):
+    """The model of a conversation. A plain string is its `default`."""
+
+    default: Annotated[
+        str, Meta(description="Model to ask, as the endpoint names it.", extra=_env("HERMES_INFERENCE_MODEL"))
+    ] = ""
+    provider: Annotated[
+        str,
+        Meta(description="`openrouter`, `openai`, `anthropic`, or a name of `providers`; empty: by the key in use."),
+    ] = ""
+    base_url: Annotated[str, Meta(description="Address of a Chat-Completions-compatible server.")] = ""
+    api_key: Annotated[
+        str, Meta(description="Key for `model.base_url`; better kept in `.env` and named here as `${NAME}`.")
+    ] = ""
+    aliases: Annotated[dict[str, str], Meta(description="Short names for models.")] = {}
+    context_length: Annotated[int | None, Meta(description="Context window in tokens; null: by the model's name.")] = (
+        None
+    )
+    tool_calling: Annotated[
+        Literal["", "native", "schema"],
+        Meta(description="`schema` for an endpoint without tool calls of its own; empty: by the model."),
+    ] = ""
+
+
+class ProviderSettings(_Section, frozen=True, kw_only=True):
+    """An endpoint of the user's own."""
+
+    name: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    key_env: str = ""
+    model: str = ""
+
+
+class ModelOverride(_Section, frozen=True, kw_only=True):
+    """What the user knows better of one model. Prices are US dollars for a million tokens."""
+
+    context_length: int | None = None
+    max_output: int | None = None
+    price_input: float | None = None
+    price_output: float | None = None
+    price_cached: float | None = None
+    thinking: bool | None = None
+    tool_calling: Literal["", "native", "schema"] = ""
+
+
+class AgentSettings(_Section, frozen=True, kw_only=True):
+    """The loop of a conversation."""
+
+    max_turns: Annotated[
+        int | None,
+        Meta(description="Model calls a task may make; `none`, `unlimited`, `inf`, 0, -1 and null mean unlimited."),
+    ] = 90
+    api_max_retries: Annotated[int, Meta(description="Further attempts after a failed model call.", ge=0)] = 3
+    reasoning_effort: Annotated[
+        Effort, Meta(description="How much the model should think; `none` turns thinking off; empty: the model's own.")
+    ] = ""
+    run_budget_seconds: Annotated[
+        Positive | None, Meta(description="Running time of a one-shot run in seconds; a notice at 80 %.")
+    ] = None
+    disabled_toolsets: Annotated[
+        tuple[str, ...], Meta(description="Toolsets that are always off, whatever else says.")
+    ] = ()
+
+
+class TerminalSettings(_Section, frozen=True, kw_only=True):
+    """Commands."""
+
+    backend: Annotated[
+        Literal["local"],
+        Meta(
+            description="Where commands run. Only `local` in this release; others are refused.",
+            extra=_env("TERMINAL_ENV"),
+        ),
+    ] = "local"
+    cwd: Annotated[
+        str,
+        Meta(description="Working directory of a new task; `.` is where hermes starts.", extra=_env("TERMINAL_CWD")),
+    ] = "."
+    timeout: Annotated[
+        float, Meta(description="Seconds a foreground command may take.", gt=0, extra=_env("TERMINAL_TIMEOUT"))
+    ] = 180
+    env_passthrough: Annotated[
+        tuple[str, ...], Meta(description="Further variables that commands may see, by name.")
+    ] = ()
+    max_parallel: Annotated[
+        AtLeastOne | None, Meta(description="Commands at once in the whole process; null: by file descriptors.")
+    ] = None
+
+
+class DelegationSettings(_Section, frozen=True, kw_only=True):
+    """Children of a task."""
+
+    model: Annotated[str, Meta(description="Model of children; empty: the parent's.")] = ""
+    provider: Annotated[str, Meta(description="Provider of children; empty: the parent's.")] = ""
+    base_url: Annotated[str, Meta(description="Address for children; wins over `delegation.provider`.")] = ""
+    api_key: Annotated[str, Meta(description="Key for `delegation.base_url`; better as `${NAME}`.")] = ""
+    reasoning_effort: Annotated[Effort, Meta(description="As `agent.reasoning_effort`; empty: the parent's.")] = ""
+    max_iterations: Annotated[
+        int | None, Meta(description="Model calls of one child; the words of `agent.max_turns` mean unlimited.")
+    ] = 50
+    max_concurrent_children: Annotated[
+        int,
+        Meta(
+            description="Running direct children of one parent, waited for and background together; more are queued.",
+            extra=_env("DELEGATION_MAX_CONCURRENT_CHILDREN"),
+        ),
+    ] = 10
+    max_async_children: Annotated[
+        int | None,
+        Meta(
+            description="Older name of the former; where both are set the larger counts.",
+            extra=_env("DELEGATION_MAX_ASYNC_CHILDREN"),
+        ),
+    ] = None
+    max_live_children: Annotated[
+        AtLeastOne | None,
+        Meta(
+            description="Children of a session that have not ended; more are refused. "
+            "Null: the larger of 200 and 4 times the children at once.",
+        ),
+    ] = None
+    max_spawn_depth: Annotated[int, Meta(description="Levels of children; 1: children have none of their own.")] = 1
+    orchestrator_enabled: Annotated[bool, Meta(description="False: every child is a leaf, whatever was asked.")] = True
+    child_timeout_seconds: Annotated[
+        float | None,
+        Meta(
+            description="Running time of one child in seconds, at least 30; null and 0: no limit.",
+            extra=_env("DELEGATION_CHILD_TIMEOUT_SECONDS"),
+        ),
+    ] = None
+    subagent_auto_approve: Annotated[
+        bool, Meta(description="True: dangerous commands of children run without a question, with a warning.")
+    ] = False
+    default_toolsets: Annotated[
+        tuple[str, ...] | None, Meta(description="The most that children may use; null: what the parent has.")
+    ] = None
+    worktree_isolation: Annotated[
+        Literal[False], Meta(description="A git worktree for each child. Not in this release: true is refused.")
+    ] = False
+
+    @property
+    def children_at_once(self) -> int:
+        """Running direct children of one parent."""
+        return max(self.max_concurrent_children, self.max_async_children or 0)
+
+    @property
+    def live_children(self) -> int:
+        """Children of a session that have not ended."""
+        return self.max_live_children or max(200, 4 * self.children_at_once)
+
+
+class RuntimeSettings(_Section, frozen=True, kw_only=True):
+    """The whole process."""
+
+    max_running: Annotated[
+        AtLeastOne | None, Meta(description="Running tasks of the process; null: by memory and file descriptors.")
+    ] = None
+
+
+class ApprovalSettings(_Section, frozen=True, kw_only=True):
+    """Dangerous commands. A plain word is its `mode`."""
+
+    mode: Annotated[
+        Literal["ask", "allow", "deny"],
+        Meta(description="What happens with a dangerous command; without a terminal `ask` denies."),
+    ] = "ask"
+    timeout: Annotated[float, Meta(description="Seconds a question waits before it counts as no.", gt=0)] = 300
+
+
+class StoreSettings(_Section, frozen=True, kw_only=True):
+    """The journal."""
+
+    durability: Annotated[
+        Literal["process", "power"],
+        Meta(description="What a committed step survives: the process being killed, or the power failing (slower)."),
+    ] = "process"
+    keep_days: Annotated[int, Meta(description="Days that ended sessions are kept.", ge=1)] = 30
+
+
+class DisplaySettings(_Section, frozen=True, kw_only=True):
+    """The terminal."""
+
+    busy_input_mode: Annotated[
+        Literal["interrupt", "queue", "steer"], Meta(description="What a line typed while the model works does.")
+    ] = "queue"
+    tool_progress: Annotated[
+        Literal["off", "new", "all", "verbose"], Meta(description="How much of the tool calls is shown.")
+    ] = "all"
+    bell_on_complete: Annotated[bool, Meta(description="Ring the terminal's bell when an answer is complete.")] = False
+
+
+class CompressionSettings(_Section, frozen=True, kw_only=True):
+    """Long conversations."""
+
+    enabled: Annotated[bool, Meta(description="Summarise the older part of a long conversation.")] = True
+    threshold: Annotated[float, Meta(description="Share of the context window at which that happens.", gt=0, le=1)] = (
+        0.5
+    )
+    protect_last_n: Annotated[int, Meta(description="Newest entries that stay as they are.", ge=0)] = 20
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be set, with its default."""
+
+    model: ModelSettings = ModelSettings()
+    providers: Annotated[
+        dict[str, ProviderSettings],
+        Meta(description="Endpoints of your own by name: `{base_url, api_key, key_env, model}`."),
+    ] = {}
+    custom_providers: Annotated[
+        tuple[ProviderSettings, ...], Meta(description="The same as a list, each with a `name`.")
+    ] = ()
+    models: Annotated[
+        dict[str, ModelOverride],
+        Meta(
+            description="What you know better of a model: `{context_length, max_output, price_input, price_output, "
+            "price_cached, thinking, tool_calling}`."
+        ),
+    ] = {}
+    toolsets: Annotated[
+        tuple[str, ...], Meta(description="Toolsets added to the default ones where a platform has no list of its own.")
+    ] = ("hermes-cli",)
+    platform_toolsets: Annotated[
+        dict[str, tuple[str, ...]], Meta(description="Toolsets of a platform (`cli`), written by `hermes tools`.")
+    ] = {}
+    agent: AgentSettings = AgentSettings()
+    terminal: TerminalSettings = TerminalSettings()
+    delegation: DelegationSettings = DelegationSettings()
+    runtime: RuntimeSettings = RuntimeSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
+    store: StoreSettings = StoreSettings()
+    display: DisplaySettings = DisplaySettings()
+    compression: CompressionSettings = CompressionSettings()
+
+    @property
+    def endpoints(self) -> dict[str, ProviderSettings]:
+        """`providers` and `custom_providers` by name; the former win."""
+        return {**{entry.name: entry for entry in self.custom_providers if entry.name}, **self.providers}
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting: dotted `key`, its type, default, meaning and the variables that stand in for it."""
+
+    key: str
+    type: Any
+    default: Any
+    description: str
+    env: tuple[str, ...] = ()
+
+
+def _fields() -> tuple[dict[str, Field], dict[str, type[msgspec.Struct]]]:
+    found: dict[str, Field] = {}
+    sections: dict[str, type[msgspec.Struct]] = {}
+
+    def add(prefix: str, struct: type[msgspec.Struct]) -> None:
+        hints = get_type_hints(struct, include_extras=True)
+        for info in msgspec.structs.fields(struct):
+            hint = hints[info.name]
+            if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+                sections[info.name] = hint
+                add(info.name + ".", hint)
+                continue
+            meta = get_args(hint)[1] if get_origin(hint) is Annotated else Meta()
+            key = prefix + info.name
+            found[key] = Field(
+                key=key,
+                type=hint,
+                default=info.default_factory() if info.default is msgspec.NODEFAULT else info.default,
+                description=meta.description or "",
+                env=tuple((meta.extra or {}).get("env", ())),
+            )
+
+    add("", Settings)
+    return found, sections
+
+
+#: Every setting by dotted key, and the sections by name.
+FIELDS, SECTIONS = _fields()
+
+_UNUSED = """
+    provider base_url api_key api_mode fallback_providers fallback_model credential_pool_strategies custom_toolsets
+    mcp_servers prefill_messages_file auxiliary kanban goals personalities skills memory gateway hooks web browser
+    voice tts stt security logging checkpoints session_reset privacy cron updates
+    model.streaming model.api_mode model.max_tokens
+    agent.budget_warning_ratio agent.gateway_timeout agent.gateway_timeout_warning agent.service_tier
+    agent.stall_guards agent.empty_response_guard agent.turn_liveness agent.clarify_timeout agent.verbose
+    agent.system_prompt agent.personalities
+    terminal.docker_image terminal.singularity_image terminal.modal_image terminal.daytona_image
+    terminal.docker_forward_env terminal.docker_env terminal.docker_volumes terminal.docker_extra_args
+    terminal.docker_mount_cwd_to_workspace terminal.docker_network terminal.docker_shm_size terminal.container_cpu
+    terminal.container_memory terminal.container_disk terminal.container_persistent terminal.home_mode
+    terminal.persistent_shell terminal.oneshot_completion_wait_seconds terminal.lifetime_seconds
+    delegation.api_mode delegation.inherit_mcp_toolsets delegation.independent_completions
+    delegation.oneshot_max_children delegation.request_overrides delegation.routes
+    display.interface compression.summary_model compression.target_ratio compression.protect_first_n
+"""
+
+#: Settings of other programs that share `config.yaml`: kept, accepted and without effect here.
+KNOWN_UNUSED: frozenset[str] = frozenset(_UNUSED.split())
