@@ -1,0 +1,213 @@
+"""The folder of a run, `data/<run_name>/`: where its files are, who holds it, and its record of settings and rows.
+
+The lock is the kernel's and goes with the process, however that ended. `run.json` and `rows.tsv` are replaced as a
+whole, so a reader never finds half of one. What a rollout brought is not here but in `record` and `output`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hermes.batch.settings import BatchSettings
+from hermes.core.codec import encode_json
+from hermes.core.errors import OperatorError, StoreFull, TryLater
+
+__all__ = ["RowEntry", "RunFolder", "RunMeta", "Session", "replace_file", "write_errors"]
+
+#: Number of the layout of a run folder.
+SCHEMA = 1
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of a run. Times are seconds since the epoch; `ended_at` is None if its process died."""
+
+    started_at: float
+    dataset: str
+    rows: int
+    ended_at: float | None = None
+    exit_code: int | None = None
+    cause: str = ""
+    base_url: str | None = None
+    num_workers: int = 0
+    changes: str = ""
+
+
+class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """`run.json`: settings without secrets, the tools known to the run, and the history of its sessions."""
+
+    schema: int
+    run_name: str
+    created_at: float
+    settings: BatchSettings
+    tools: tuple[str, ...] = ()
+    sessions: tuple[Session, ...] = ()
+
+
+class RowEntry(msgspec.Struct, frozen=True, gc=False):
+    """A row the run knows: its identity and its place in the output, which never changes."""
+
+    row_id: str
+    index: int
+
+
+class RunFolder:
+    """Paths and whole-file access of one run folder."""
+
+    def __init__(self, data_dir: Path, run_name: str) -> None:
+        self.path = (data_dir / run_name).absolute()
+        self.run_name = run_name
+        self.meta_path = self.path / "run.json"
+        self.rows_path = self.path / "rows.tsv"
+        self.records_path = self.path / "records.jsonl"
+        self.lock_path = self.path / "run.lock"
+        self.workspaces = self.path / "workspaces"
+
+    def batch_path(self, number: int) -> Path:
+        """The file of batch `number`."""
+        return self.path / f"batch_{number}.jsonl"
+
+    def batch_paths(self) -> list[Path]:
+        """The batch files there are."""
+        return sorted(path for path in self.path.glob("batch_*.jsonl") if path.stem[6:].isdigit())
+
+    def has_run(self) -> bool:
+        """Whether a run has been started here (or something else lives here)."""
+        try:
+            return any(entry.name != self.lock_path.name for entry in self.path.iterdir())
+        except FileNotFoundError:
+            return False
+
+    def read_meta(self) -> RunMeta | None:
+        """Read `run.json`; None if there is none.
+
+        Raises:
+            OperatorError: it cannot be read as the record of a run, or a newer version wrote it.
+        """
+        try:
+            meta = msgspec.json.decode(self.meta_path.read_bytes(), type=RunMeta)
+        except FileNotFoundError:
+            return None
+        except (msgspec.DecodeError, OSError) as error:
+            raise OperatorError(
+                f"{self.meta_path} cannot be read ({error}). Take another --run_name, or --overwrite, which moves the "
+                "folder aside."
+            ) from error
+        if meta.schema > SCHEMA:
+            raise OperatorError(
+                f"{self.meta_path} was written by a newer version (schema {meta.schema}): update first."
+            )
+        return meta
+
+    def write_meta(self, meta: RunMeta) -> None:
+        """Replace `run.json`."""
+        replace_file(self.meta_path, [msgspec.json.format(encode_json(meta), indent=1) + b"\n"])
+
+    def read_rows(self) -> list[RowEntry]:
+        """Read the rows the run knows, in the order of its dataset."""
+        if not self.rows_path.exists():
+            return []
+        pairs = (line.split("\t") for line in self.rows_path.read_text("utf-8").splitlines())
+        return [RowEntry(row_id, int(index)) for index, row_id in pairs]
+
+    def write_rows(self, rows: Sequence[RowEntry]) -> None:
+        """Replace the rows the run knows."""
+        replace_file(self.rows_path, (f"{row.index}\t{row.row_id}\n".encode() for row in rows))
+
+    def remove_workspaces(self) -> None:
+        """Remove what is left of the rows' working copies."""
+        shutil.rmtree(self.workspaces, ignore_errors=True)
+
+    def move_aside(self, stamp: str) -> Path:
+        """Move the folder to a free name beside it and return that."""
+        target = self.path.with_name(f"{self.run_name}.{stamp}")
+        number = 1
+        while target.exists():
+            number += 1
+            target = self.path.with_name(f"{self.run_name}.{stamp}-{number}")
+        self.path.rename(target)
+        return target
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for the length of the block.
+
+        Raises:
+            TryLater: another process holds it; the text names it.
+            OperatorError: the folder cannot be made or written.
+        """
+        with write_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.pread(file, 500, 0).decode("utf-8", "replace").strip() or "another process"
+                raise TryLater(
+                    f"run {self.run_name!r} is being worked on by {owner}. Wait for it, or take another --run_name."
+                ) from None
+            with write_errors(self.path):
+                os.ftruncate(file, 0)
+                os.pwrite(file, _owner().encode(), 0)
+            yield
+        finally:
+            os.close(file)
+
+
+def _owner() -> str:
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"process {os.getpid()} on {socket.gethostname()} since {since}"
+
+
+def replace_file(path: Path, chunks: Iterator[bytes] | Sequence[bytes]) -> None:
+    """Write `chunks` to a temporary file beside `path`, sync it, and put it in the place of `path`.
+
+    Raises:
+        StoreFull: the disk has no room; `path` is as it was.
+        OperatorError: the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with write_errors(path):
+        try:
+            with temporary.open("wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fdatasync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def write_errors(path: Path) -> Iterator[None]:
+    """Turn what the system says about writing `path` into an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def write_error(path: Path, error: OSError) -> OperatorError:
+    """Return the error for a failed write of `path`."""
+    if error.errno in (28, 122):  # no space, quota of the disk
+        return StoreFull(
+            f"no room on the disk for {path}. What is written so far stands; free some, then use --resume."
+        )
+    return OperatorError(f"cannot write {path}: {error.strerror or error}. Correct that, then use --resume.")
+
+
+def plain_values(meta: RunMeta) -> dict[str, Any]:
+    """Return the settings of a run as plain values, for people."""
+    return {name: value for name, value in msgspec.structs.asdict(meta.settings).items() if value is not None}

@@ -1,0 +1,70 @@
+"""Which rollout is which, over restarts and edits of the dataset.
+
+A rollout is (hash of the canonical row, ordinal among equal rows, rollout index); its place in the file is recorded but
+is not its identity, so that a row inserted on top shifts nothing and equal prompts stay two rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["Changes", "compare", "fingerprint", "row_hash", "row_ids", "rollout_key"]
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def row_hash(source: dict[str, Any]) -> str:
+    """Return 32 hex digits of the SHA-256 of the row with sorted keys and no blanks."""
+    return hashlib.sha256(_encoder.encode(source)).hexdigest()[:32]
+
+
+def row_ids(hashes: Iterable[str]) -> list[str]:
+    """Return "hash:ordinal" for each hash, the ordinal counting equal rows from 0."""
+    seen: Counter[str] = Counter()
+    ids = []
+    for digest in hashes:
+        ids.append(f"{digest}:{seen[digest]}")
+        seen[digest] += 1
+    return ids
+
+
+def rollout_key(row_id: str, rollout: int) -> str:
+    """Return the identity of rollout number `rollout` of a row."""
+    return f"{row_id}:{rollout}"
+
+
+def fingerprint(ids: Sequence[str]) -> str:
+    """Return 16 hex digits for a whole dataset, order included."""
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """How a dataset differs from the one a run began with: row ids that are new or gone, and how many moved."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    moved: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.moved)
+
+    def __str__(self) -> str:
+        return f"{len(self.added)} added, {len(self.removed)} removed, {self.moved} moved"
+
+
+def compare(old: Sequence[str], new: Sequence[str]) -> Changes:
+    """Compare row ids. A row is moved if its order among the rows that stand in both has changed; a mere shift by rows
+    added or removed is none."""
+    olds, news = set(old), set(new)
+    before = [item for item in old if item in news]
+    after = [item for item in new if item in olds]
+    return Changes(
+        added=tuple(item for item in new if item not in olds),
+        removed=tuple(item for item in old if item not in news),
+        moved=sum(left != right for left, right in zip(before, after, strict=True)),
+    )

@@ -1,0 +1,126 @@
+"""One rollout as the batch sees it: what is asked for, what comes back, and who carries it out.
+
+The batch knows no model, no tool and no supervisor; it hands a `RolloutRequest` to an `Engine` and judges the
+`RolloutResult`. This module deliberately holds no behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from hermes.core.messages import Entry, Usage
+from hermes.core.model import ToolSpec
+
+__all__ = [
+    "ChildRecord",
+    "Engine",
+    "RolloutError",
+    "RolloutRequest",
+    "RolloutResult",
+    "RolloutState",
+]
+
+RolloutState = Literal["completed", "exhausted", "timed_out", "cancelled", "failed"]
+
+
+def _ignore(phase: str) -> None:
+    """Report to nobody."""
+
+
+class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at one dataset row.
+
+    `key` is the identity of the rollout, the same over all runs; `index` and `rollout` are its place in the dataset and
+    among the rollouts of that row. `system` is the batch's own system text and never becomes part of a row. `workspace`
+    and `state_dir` are absolute directories. `timeout` is seconds of running time, None = none. `report` takes a few
+    words about what the rollout is doing ("model", "tool terminal", "quota openrouter") whenever it advances.
+    """
+
+    key: str
+    index: int
+    prompt: str
+    workspace: str
+    state_dir: str
+    rollout: int = 0
+    attempt: int = 1
+    system: str = ""
+    toolsets: tuple[str, ...] = ()
+    max_turns: int = 10
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+    prefill: tuple[Mapping[str, str], ...] = ()
+    timeout: float | None = None
+    report: Callable[[str], None] = _ignore
+
+
+class RolloutError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a rollout failed.
+
+    `kind` is a reason of `ModelError`, or environment_unavailable, crashed, timeout, empty_answer. `permanent` says
+    that no other row can succeed at this endpoint before a person acts. `retry_after` is seconds after which it may.
+    """
+
+    kind: str
+    message: str
+    permanent: bool = False
+    retry_after: float | None = None
+
+
+class ChildRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The conversation of a child that the rollout spawned, at any depth."""
+
+    task_id: str
+    parent_id: str
+    goal: str
+    entries: tuple[Entry, ...] = ()
+    usage: Usage = Usage()
+    state: str = "completed"
+
+
+class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one attempt brought.
+
+    `entries` is the whole history from the prompt on, without system text and prefill. `tools` are the tools that were
+    offered. `call_success` holds, by "position:index" of a call, what the tool itself said of its success; calls that
+    are not in it are judged by their result. `started_at` is seconds since the epoch, `duration` seconds. `partial`
+    says that invalid calls in a row ended it.
+    """
+
+    state: RolloutState
+    exit_reason: str = ""
+    entries: tuple[Entry, ...] = ()
+    usage: Usage = Usage()
+    api_calls: int = 0
+    model: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    error: RolloutError | None = None
+    started_at: float = 0.0
+    duration: float = 0.0
+    partial: bool = False
+    call_success: dict[str, bool] = {}
+    children: tuple[ChildRecord, ...] = ()
+
+
+class Engine(Protocol):
+    """Carries rollouts out."""
+
+    @property
+    def model(self) -> str:
+        """The model's name as it goes into the run's record."""
+
+    @property
+    def thinking(self) -> bool:
+        """Whether the model reasons by itself; else the batch asks it to write its reasoning down."""
+
+    @property
+    def toolsets(self) -> Mapping[str, tuple[str, ...]]:
+        """The toolsets there are, with the names of their tools."""
+
+    async def run(self, request: RolloutRequest) -> RolloutResult:
+        """Carry one rollout out. Failures come back as a result; cancellation stops it and its commands."""
+
+    def waiting_for(self) -> str:
+        """What everything waits for right now ("a key of openrouter, 12 s"), or an empty text if unknown."""
