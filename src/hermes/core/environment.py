@@ -64,7 +64,7 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Output of a background process: `text` holds lines from number `first` (1 is the oldest kept) of `total_lines`."""
+    """Output of a background process: `text` begins at line number `first` of `total_lines`, counted from 1."""
 
     info: ProcessInfo
     text: str

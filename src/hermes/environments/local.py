@@ -1,0 +1,292 @@
+"""Commands on this machine: one shell a command, in a process group of its own, with the session's state around it.
+
+It isolates tasks from each other (directory, variables, functions, processes), not the machine from the task: that is
+for a sandbox and for approvals. Files are touched only to keep state and long output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hermes.core.clock import NO_HOLD, Hold, held
+from hermes.core.environment import CommandResult, OnProcess, OnStarted, ProcessInfo, ProcessOutput
+from hermes.core.errors import ToolError
+from hermes.core.scope import CallKey, TaskScope
+from hermes.environments.background import BackgroundProcesses
+from hermes.environments.output import Output, OutputLimits, Redact
+from hermes.environments.process import ProcessGroup, Spawned, end_leftovers, processes_of_call, spawn
+from hermes.environments.pump import Pump
+from hermes.environments.scrub import command_environment
+from hermes.environments.session import Session
+
+__all__ = ["LocalEnvironment", "LocalSettings", "default_parallel"]
+
+Stopped = Literal["", "timeout", "output"]
+
+_LEFT_RUNNING = (
+    "Processes that this command started in the background still run; they are ended with this task. "
+    "Use background=true to read what they print."
+)
+#: Seconds in which a short-lived rest of a command (a process substitution) may end without being mentioned.
+_PATIENCE = 0.05
+#: Commands that may leave processes outside their group, which are then looked for by their call key.
+_MAY_ESCAPE = re.compile(r"(?<![&>])&(?![&>])|\b(?:setsid|nohup|disown|coproc|daemon|systemd-run)\b|set -m")
+
+
+def default_parallel() -> int:
+    """Commands that may run at once when nothing is configured: four for each core."""
+    return 4 * (os.cpu_count() or 1)
+
+
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of local commands. Times are seconds; `background_limit` None lets a process live as long as its task."""
+
+    timeout: float = 180.0
+    grace: float = 2.0
+    env_passthrough: tuple[str, ...] = ()
+    output: OutputLimits = OutputLimits()
+    background_limit: float | None = None
+    max_background: int = 16
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def _ignore_start(_key: CallKey, _pgid: int, _started: str) -> None:
+    """Nobody wants to know."""
+
+
+def _ignore_end(_info: ProcessInfo) -> None:
+    """Nobody wants to know."""
+
+
+class LocalEnvironment:
+    """The `Environment` of one task on this machine.
+
+    Args:
+        scope: the task; its workspace must be absolute.
+        state_dir: a directory of the task's own; made on first use.
+        source: variables of which commands get the allowed ones (usually `os.environ`).
+        commands: limits the commands that run at once, over all tasks.
+        redact: applied to everything that is returned or written.
+        on_started: told of each process group before its output is read.
+        on_ended: told of each background process that has ended.
+    """
+
+    def __init__(
+        self,
+        scope: TaskScope,
+        state_dir: str | Path,
+        *,
+        source: Mapping[str, str],
+        commands: anyio.CapacityLimiter,
+        settings: LocalSettings | None = None,
+        redact: Redact = _same,
+        on_started: OnStarted = _ignore_start,
+        on_ended: OnProcess = _ignore_end,
+        hold: Hold = NO_HOLD,
+    ) -> None:
+        self._settings = settings or LocalSettings()
+        self._state_dir = Path(state_dir)
+        env = command_environment(source, self._settings.env_passthrough)
+        self._home = env.get("HOME", "")
+        self._session = Session(self._state_dir, scope.workspace, env, scope.depth)
+        self._task_id = scope.task_id
+        self._commands = commands
+        # Threads of our own, so that ending a command never waits for somebody else's blocking work.
+        self._threads = anyio.CapacityLimiter(64)
+        self._redact = redact
+        self._on_started = on_started
+        self._hold = hold
+        self._opened = False
+        self._closed = False
+        self._escapes = False
+        self._told_home = False
+        self._runs = 0
+        self._left: list[ProcessGroup] = []
+        self._background = BackgroundProcesses(self._settings.background_limit, self._settings.grace, hold, on_ended)
+
+    @property
+    def cwd(self) -> str:
+        """The directory the next command starts in."""
+        return self._session.cwd
+
+    @property
+    def workspace(self) -> str:
+        """The task's own directory."""
+        return self._session.workspace
+
+    def resolve(self, path: str) -> str:
+        """Return `path` as an absolute, normalised path; symlinks are not followed."""
+        if path == "~" or path.startswith("~/"):
+            path = self._home + path[1:]
+        return os.path.normpath(os.path.join(self._session.cwd, path))
+
+    async def run(
+        self,
+        command: str,
+        *,
+        key: CallKey,
+        timeout: float | None = None,
+        cwd: str | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> CommandResult:
+        """Run a command to its end; see `Environment.run`."""
+        limit = self._settings.timeout if timeout is None else timeout
+        async with self._commands:
+            with held(self._hold):
+                name = self._name(key)
+                group, notes = await self._spawn(command, key, name, cwd, keep=True)
+                output = Output(self._state_dir / "output" / f"{name}.txt", self._redact, self._settings.output)
+                pump = Pump(group, output, progress)
+                left = False
+                try:
+                    self._on_started(key, group.pid, group.started)
+                    pump.begin()
+                    with anyio.move_on_after(limit):
+                        await pump.done.wait()
+                    killed = not group.exited.is_set()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        left = await self._settle(pump, str(key))
+                stopped: Stopped = "" if not killed else "output" if output.over else "timeout"
+                if left:
+                    notes.append(_LEFT_RUNNING)
+                return await self._result(pump, name, stopped, notes, move=cwd is None)
+
+    def _name(self, key: CallKey) -> str:
+        self._runs += 1
+        return f"{key.position}_{key.index}_{self._runs}"
+
+    async def _spawn(
+        self, command: str, key: CallKey, name: str, cwd: str | None, *, keep: bool
+    ) -> tuple[ProcessGroup, list[str]]:
+        if self._closed:
+            raise ToolError("This task has ended; no further command can be started.")
+        if "\0" in command:
+            raise ToolError("The command holds a NUL character, which no program can be given; leave it out.")
+        self._escapes = self._escapes or _MAY_ESCAPE.search(command) is not None
+        wanted = None if cwd is None else self.resolve(cwd)
+
+        def start() -> tuple[Spawned, tuple[str, ...]]:
+            if not self._opened:
+                self._session.open()
+                self._opened = True
+            directory, notes = self._session.directory(wanted)
+            if not self._told_home and (missing := self._session.home_missing()):
+                self._told_home = True
+                notes = (*notes, missing)
+            argv = self._session.script(command, str(key), name, directory, keep=keep)
+            return spawn(argv, self._session.environment(str(key), directory), directory), notes
+
+        try:
+            spawned, notes = await anyio.to_thread.run_sync(start, limiter=self._threads)
+        except (OSError, ValueError) as error:
+            raise ToolError(f"The command could not be started: {error}") from None
+        return ProcessGroup(spawned), list(notes)
+
+    async def _settle(self, pump: Pump, key: str) -> bool:
+        """Leave nothing of a command undecided: ended, or kept in the list of what it left, which the answer says."""
+        group = pump.group
+        killed = not group.exited.is_set()
+        if killed:
+            pump.begin()
+            await anyio.to_thread.run_sync(self._end, group, key, limiter=self._threads)
+            await group.exited.wait()
+        await pump.finish()
+        if (
+            not killed
+            and group.group_exists()
+            and await anyio.to_thread.run_sync(group.survivors, _PATIENCE, limiter=self._threads)
+        ):
+            group.discard_output()
+            self._left.append(group)
+            return True
+        group.forget()
+        return False
+
+    def _end(self, group: ProcessGroup, key: str) -> None:
+        group.end(self._settings.grace)
+        if self._escapes and processes_of_call(key + "\0"):
+            end_leftovers(key, grace=self._settings.grace)
+
+    async def _result(self, pump: Pump, name: str, stopped: Stopped, notes: list[str], *, move: bool) -> CommandResult:
+        def finish() -> tuple[str, bool, str]:
+            self._session.take(name, killed=stopped != "", move=move)
+            return pump.output.finish()
+
+        try:
+            text, truncated, path = await anyio.to_thread.run_sync(finish, limiter=self._threads)
+        except OSError as error:
+            raise ToolError(f"The command ran, but its state or output could not be kept: {error}") from None
+        return CommandResult(
+            output=text,
+            exit_code=None if stopped else pump.group.exit_code,
+            duration=pump.group.elapsed,
+            cwd=self._session.cwd,
+            stopped=stopped,
+            truncated=truncated,
+            output_path=path,
+            total_bytes=pump.output.total,
+            notes=tuple(notes),
+        )
+
+    async def start(self, command: str, *, key: CallKey, cwd: str | None = None) -> ProcessInfo:
+        """Start a command in the background; see `Environment.start`."""
+        running = sum(1 for info in self._background.list() if info.state == "running")
+        if running >= self._settings.max_background:
+            raise ToolError(f"{running} background processes run already; kill one with the process tool first.")
+        name = self._name(key)
+        group, _ = await self._spawn(command, key, name, cwd, keep=False)
+        output = Output(self._state_dir / "output" / f"{name}.txt", self._redact, self._settings.output, head=False)
+        self._on_started(key, group.pid, group.started)
+        return self._background.add(command, Pump(group, output))
+
+    def processes(self) -> tuple[ProcessInfo, ...]:
+        """Background processes, oldest first."""
+        return self._background.list()
+
+    async def poll(self, process_id: str) -> ProcessOutput:
+        """State and new output."""
+        return self._background.poll(process_id)
+
+    async def log(self, process_id: str, *, offset: int | None = None, limit: int = 200) -> ProcessOutput:
+        """Lines of the kept output."""
+        return self._background.log(process_id, offset, limit)
+
+    async def wait(self, process_id: str, timeout: float) -> ProcessOutput:
+        """Wait for the end, at most `timeout` seconds."""
+        return await self._background.wait(process_id, timeout)
+
+    async def kill(self, process_id: str) -> ProcessInfo:
+        """End a background process with its group."""
+        return await self._background.kill(process_id, "request")
+
+    async def close(self) -> tuple[ProcessInfo, ...]:
+        """End everything that still runs; returns the background processes that were killed."""
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            killed = await self._background.close()
+            left, self._left = self._left, []
+            for group in left:
+                await anyio.to_thread.run_sync(group.end, self._settings.grace, limiter=self._threads)
+                group.forget()
+            if self._escapes:
+                await anyio.to_thread.run_sync(self._end_escaped, limiter=self._threads)
+        return killed
+
+    def _end_escaped(self) -> None:
+        for pid in processes_of_call(f"{self._task_id}:"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
