@@ -1,22 +1,5 @@
-"""Fixtures for every test: the async backend, a home of its own."""
+"""Fixtures for every test come from the package itself: the backend, a home of its own, the guards."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Point HERMES_HOME and HOME at an empty folder, so that no test sees the real one."""
-    path = tmp_path / "home"
-    path.mkdir()
-    monkeypatch.setenv("HOME", str(path))
-    monkeypatch.setenv("HERMES_HOME", str(path / ".hermes"))
-    return path
+pytest_plugins = ["hermes.testing.fixtures"]
