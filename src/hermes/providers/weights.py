@@ -53,11 +53,10 @@ class EmbeddedUnavailable(OperatorError):
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """A GGUF file that may be loaded. `model` is the full name as users write it, `alias` the name on the wire."""
+    """A GGUF file that may be loaded. `model` is the full name, on the wire too."""
 
     path: str
     model: str
-    alias: str
     tiny: bool
 
 
@@ -137,7 +136,7 @@ def find_weights(name: str, machine: Machine | None = None, cache: Path | None =
     if short == "smollm2-135m":
         path = _shipped(here)
         _check_hash(path, cache)
-        return Weights(path=str(path), model=MODEL_ID, alias=short, tiny=True)
+        return Weights(path=str(path), model=MODEL_ID, tiny=True)
     if "/" not in short and not short.endswith(".gguf"):
         raise EmbeddedUnavailable(
             f"there is no embedded model {short!r}; the names are {MODEL_ID} and embedded:/path/to/file.gguf"
@@ -213,11 +212,12 @@ def _own_file(text: str) -> Weights:
         size = path.stat().st_size
     except OSError as error:
         raise EmbeddedUnavailable(
-            f"cannot read the weights {path} ({error.strerror}): give the path of a GGUF file as embedded:/path/to/file.gguf"
+            f"cannot read the weights {path} ({error.strerror}): "
+            "give the path of a GGUF file as embedded:/path/to/file.gguf"
         ) from None
     if magic != b"GGUF":
         raise EmbeddedUnavailable(f"{path} is not a GGUF file (it begins with {magic!r}): convert the weights to GGUF")
-    return Weights(path=str(path), model=f"{_PREFIX}{path}", alias=path.stem.lower(), tiny=size < TINY_BYTES)
+    return Weights(path=str(path), model=f"{_PREFIX}{path}", tiny=size < TINY_BYTES)
 
 
 def availability(machine: Machine | None = None) -> str | None:
