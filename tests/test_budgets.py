@@ -83,13 +83,22 @@ def has_reason(lines: list[str], number: int) -> bool:
 
 
 def swallows(source: str) -> list[str]:
-    """Return the handlers that catch a cancellation and do not raise."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ExceptHandler) and catches_cancellation(node):
-            if not any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
-                found.append(f"line {node.lineno}: catches {ast.unparse(node.type) if node.type else 'everything'}")
-    return found
+    """Return the handlers that catch a cancellation and neither raise nor carry it to where it is raised."""
+    return [
+        f"line {node.lineno}: catches {ast.unparse(node.type) if node.type else 'everything'}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ExceptHandler) and catches_cancellation(node) and not passes_on(node)
+    ]
+
+
+def passes_on(handler: ast.ExceptHandler) -> bool:
+    """Return whether a handler raises, or keeps the error in a variable for another place."""
+    for node in ast.walk(handler):
+        if isinstance(node, ast.Raise):
+            return True
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == handler.name:
+            return True
+    return False
 
 
 def catches_cancellation(handler: ast.ExceptHandler) -> bool:
@@ -177,5 +186,6 @@ def test_the_checks_find_what_they_are_for() -> None:
     assert swallows("try:\n    f()\nexcept BaseException:\n    g()\n") == ["line 3: catches BaseException"]
     assert swallows("try:\n    f()\nexcept:\n    g()\n") == ["line 3: catches everything"]
     assert swallows("try:\n    f()\nexcept BaseException:\n    g()\n    raise\n") == []
+    assert swallows("try:\n    f()\nexcept BaseException as error:\n    kept = error\n") == []
     assert hushes("try:\n    f()\nexcept Exception:\n    pass\n") == ["line 3"]
     assert hushes("try:\n    f()\nexcept KeyError:\n    pass\n") == []
