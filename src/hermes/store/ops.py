@@ -14,8 +14,10 @@ import msgspec
 __all__ = [
     "AddEntry",
     "AddEvent",
+    "AddOwner",
     "AddSession",
     "AddTask",
+    "AdoptTasks",
     "CallEnded",
     "CallRow",
     "CallStarted",
@@ -27,6 +29,7 @@ __all__ = [
     "InboxRow",
     "MarkInbox",
     "Op",
+    "OwnerRow",
     "PutDelivery",
     "PutInbox",
     "PutSegment",
@@ -148,6 +151,15 @@ class EventRow(_Row, frozen=True, kw_only=True, gc=False):
     body: bytes
 
 
+class OwnerRow(_Row, frozen=True, kw_only=True, gc=False):
+    """One start of a process that owns tasks. The lock `run/<owner_id>.lock` says whether it lives, never this row."""
+
+    owner_id: str
+    host: str
+    pid: int
+    started_at: float
+
+
 class AddSession(_Row, frozen=True, kw_only=True, gc=False):
     """Insert a session."""
 
@@ -267,6 +279,23 @@ class AddEvent(_Row, frozen=True, kw_only=True, gc=False):
     row: EventRow
 
 
+class AddOwner(_Row, frozen=True, kw_only=True, gc=False):
+    """Insert the row of a process, before the first task that it owns."""
+
+    row: OwnerRow
+
+
+class AdoptTasks(_Row, frozen=True, kw_only=True, gc=False):
+    """Take all tasks of a session that `from_owner` (proven gone) owns, ended ones included, and raise their epoch.
+
+    None is left to take: the unit fails with OwnershipLost, somebody else was first.
+    """
+
+    session_id: str
+    from_owner: str
+    to_owner: str
+
+
 Op = (
     AddSession
     | TouchSession
@@ -283,6 +312,8 @@ Op = (
     | PutDelivery
     | ConsumeDelivery
     | AddEvent
+    | AddOwner
+    | AdoptTasks
 )
 
 
@@ -353,6 +384,11 @@ class Store(Protocol):
 
     async def events(self, session_id: str, after: int = 0, limit: int = 10_000) -> list[EventRow]:
         """Kept events of a session in order of `seq` greater than `after`."""
+
+    async def last_seq(self, session_id: str) -> int:
+        """The greatest `seq` kept for a session, 0 if none: a process that resumes it counts on from there."""
+
+    async def owner(self, owner_id: str) -> OwnerRow | None: ...
 
     async def close(self) -> None:
         """Drain, stop the writer and close, within 5 s, in every exit path."""

@@ -1,0 +1,219 @@
+"""Group commit: units handed in during one turn of the event loop share a transaction, and batches grow under load.
+
+All state belongs to the loop's thread, so there is no lock; the writer thread only sees sealed batches. A batch is
+sealed at the end of the turn that opened it if the writer is idle, else when the writer comes back, and always when it
+is full. The first batch that fails as a whole stops the journal for good: what came after it may build on what is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
+
+from hermes.core.errors import StoreError
+from hermes.store.ops import Unit
+from hermes.store.refusals import fresh
+from hermes.store.worker import Worker
+
+__all__ = ["BATCH_ROWS", "HIGH_WATER", "Committed", "GroupCommit", "Write"]
+
+#: A batch is sealed at this many operations, so that nobody waits behind a commit of seconds.
+BATCH_ROWS = 2_000
+#: Above this many operations on their way, `settle` waits.
+HIGH_WATER = 20_000
+
+_log = logging.getLogger(__name__)
+
+Write = Callable[[sqlite3.Connection, Sequence[Unit]], dict[int, StoreError]]
+
+
+class _Batch:
+    __slots__ = ("done", "event", "rows", "tickets")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.done = False
+        self.event = asyncio.Event()
+        self.tickets: list[Committed] = []
+
+
+class Committed:
+    """The ticket of a unit. `error` is the unit's own, once `done`."""
+
+    __slots__ = ("_awaited", "_batch", "error", "unit")
+
+    def __init__(self, unit: Unit | None, batch: _Batch | None, error: StoreError | None = None) -> None:
+        self.unit = unit
+        self.error = error
+        self._batch = batch
+        self._awaited = False
+
+    @property
+    def done(self) -> bool:
+        """True once the outcome is known."""
+        return self._batch is None or self._batch.done
+
+    @property
+    def awaited(self) -> bool:
+        """True once somebody began to wait: the error then has a reader."""
+        return self._awaited
+
+    async def wait(self) -> None:
+        """Wait, shielded, for the outcome; then raise a cancellation that came meanwhile, else the unit's error."""
+        self._awaited = True
+        batch = self._batch
+        if batch is not None and not batch.done:
+            await _outlast(batch)
+        await checkpoint_if_cancelled()
+        if self.error is not None:
+            raise fresh(self.error) from self.error
+
+
+async def _outlast(batch: _Batch) -> None:
+    """Wait for a batch through every cancellation: of a scope, and of the bare task (Ctrl+C in `asyncio.run`)."""
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not batch.done:
+            try:
+                await batch.event.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+class GroupCommit:
+    """Collects units into batches for a writer. `on_broken` is called once, on the loop's thread."""
+
+    def __init__(self, worker: Worker, write: Write, on_broken: Callable[[StoreError], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._worker = worker
+        self._write = write
+        self._on_broken = on_broken
+        self._open: _Batch | None = None
+        self._flying: deque[_Batch] = deque()
+        self._pending = 0
+        self._room = asyncio.Event()
+        self._broken: StoreError | None = None
+        self._closed: StoreError | None = None
+
+    @property
+    def pending(self) -> int:
+        """Operations handed in whose outcome is not known yet."""
+        return self._pending
+
+    def submit(self, unit: Unit) -> Committed:
+        """Put a unit into the open batch. Never waits, never raises."""
+        refusal = self._broken or self._closed
+        if refusal is not None:
+            return Committed(None, None, refusal)
+        batch = self._open
+        if batch is None:
+            batch = self._open = _Batch()
+            if not self._flying:
+                self._loop.call_soon(self._seal_if_idle)
+        ticket = Committed(unit, batch)
+        rows = len(unit.ops) or 1
+        batch.tickets.append(ticket)
+        batch.rows += rows
+        self._pending += rows
+        if batch.rows >= BATCH_ROWS:
+            self._seal()
+        return ticket
+
+    async def settle(self) -> None:
+        """Wait while more than `HIGH_WATER` operations are on their way. Raises the failure that broke the journal."""
+        while self._pending > HIGH_WATER and self._broken is None:
+            self._room.clear()
+            await self._room.wait()
+        self.check()
+
+    async def flush(self) -> None:
+        """Wait until the outcome of everything handed in so far is known. Raises as `settle`."""
+        batch = self._open or (self._flying[-1] if self._flying else None)
+        if batch is not None and not batch.done:
+            await batch.event.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raise why nothing can be written or read any more, as a new error, if that is so."""
+        refusal = self._broken or self._closed
+        if refusal is not None:
+            raise fresh(refusal) from refusal
+
+    def close(self, reason: StoreError) -> None:
+        """Take nothing from now on; what was handed in still goes to the writer."""
+        self._seal()
+        self._closed = reason
+
+    def abandon(self, reason: StoreError) -> None:
+        """Stop waiting for the writer: units still on their way end with `reason`, their outcome is unknown."""
+        if self._pending:
+            self._break(reason)
+            for batch in self._flying:
+                self._fail(batch, reason)
+
+    def _seal_if_idle(self) -> None:
+        if not self._flying:
+            self._seal()
+
+    def _seal(self) -> None:
+        batch, self._open = self._open, None
+        if batch is None:
+            return
+        self._flying.append(batch)
+        units = [ticket.unit for ticket in batch.tickets if ticket.unit is not None]
+        self._worker.post(lambda db: self._write(db, units), self._landed)
+
+    def _landed(self, errors: dict[int, StoreError] | None, failure: BaseException | None) -> None:
+        batch = self._flying.popleft()  # the writer answers in the order of the queue
+        if failure is not None:
+            self._fail(batch, self._break(failure))
+        elif not batch.done:
+            for number, error in (errors or {}).items():
+                ticket = batch.tickets[number]
+                ticket.error = error
+                if not ticket.awaited:
+                    _log.warning("a record that nobody waits for was refused: %s", error)
+            self._finish(batch)
+        if not self._flying:
+            self._seal()
+
+    def _break(self, failure: BaseException) -> StoreError:
+        """Note the first failure, fail what is still collected, tell whoever runs the program. Returns the cause."""
+        if self._broken is not None:
+            return self._broken
+        if isinstance(failure, StoreError):
+            self._broken = failure
+        else:
+            self._broken = StoreError(f"the writer of the journal failed ({failure!r}); restart to go on")
+            self._broken.__cause__ = failure
+        batch, self._open = self._open, None
+        if batch is not None:
+            self._fail(batch, self._broken)
+        self._room.set()
+        self._on_broken(self._broken)
+        return self._broken
+
+    def _fail(self, batch: _Batch, cause: StoreError) -> None:
+        for ticket in batch.tickets:
+            ticket.error = cause
+        self._finish(batch)
+
+    def _finish(self, batch: _Batch) -> None:
+        if batch.done:
+            return
+        batch.done = True
+        for ticket in batch.tickets:
+            ticket.unit = None
+        batch.tickets = []  # batch and tickets refer to each other; the collector must not be needed for them
+        batch.event.set()
+        self._pending -= batch.rows
+        if self._pending <= HIGH_WATER:
+            self._room.set()

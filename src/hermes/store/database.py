@@ -1,0 +1,188 @@
+"""Opening the journal's file: what may be opened, how, and the words for what went wrong.
+
+A file that is not ours, or newer than this program, is recognised by its header and never handed to SQLite, so not a
+byte of it changes. This module knows no rows and no event loop; it runs on whatever thread calls it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from hermes.core.errors import OperatorError, StoreBusy, StoreError, StoreFull
+from hermes.store.migrations import APPLICATION_ID, MIGRATIONS, Migration, migrate
+
+__all__ = ["Durability", "begin", "open_reader", "open_writer", "refuse_foreign", "store_error"]
+
+#: `process`: a commit survives `kill -9`. `power`: it survives a power cut too, at the price of a sync for each batch.
+Durability = Literal["process", "power"]
+
+_MAGIC = b"SQLite format 3\0"
+_ADVICE = "what was committed is safe; unfinished tasks go on after a restart"
+
+# Short waits inside SQLite, so that a thread told to stop is not caught in them for the whole limit.
+_POLL = 0.1
+
+
+def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
+    """Return `error` as a StoreError with the path and what to do."""
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = code & 0xFF if isinstance(code, int) else None
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(
+            f"the journal {path} was held by another process for too long ({error}); find the program that keeps it "
+            f"open and start again; {_ADVICE}"
+        )
+    if primary == sqlite3.SQLITE_FULL:
+        return StoreFull(f"the journal {path} cannot grow ({error}); free some space and start again; {_ADVICE}")
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreError(
+            f"the journal {path} is damaged ({error}); move it and its -wal file aside, or restore a copy, and start "
+            "again"
+        )
+    return StoreError(f"the journal {path} cannot be used ({error}); check the disk and start again; {_ADVICE}")
+
+
+def refuse_foreign(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
+    """Check that `path` is absent, empty or a journal of ours that this version knows. Reads only.
+
+    Raises:
+        StoreError: it is something else; the file is untouched.
+        OSError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return
+    if not header:
+        return
+    if header[:16] != _MAGIC or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise StoreError(
+            f"{path} belongs to another program and was left untouched; choose another home (HERMES_HOME) or move the "
+            "file away"
+        )
+    _refuse_newer(path, int.from_bytes(header[60:64], "big"), migrations)
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists() and wal.stat().st_size:
+        # The newest header may still be in the write-ahead log; a read-only connection never moves it into the file.
+        probe = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+        try:
+            _refuse_newer(path, probe.execute("PRAGMA user_version").fetchone()[0], migrations)
+        finally:
+            probe.close()
+
+
+def _refuse_newer(path: Path, version: int, migrations: tuple[Migration, ...]) -> None:
+    if version > len(migrations):
+        raise StoreError(
+            f"{path} has version {version} and this program knows up to {len(migrations)}; it was left untouched: "
+            "install the newer hermes again, or choose another home (HERMES_HOME)"
+        )
+
+
+def begin(db: sqlite3.Connection, limit: float, stopped: Callable[[], bool]) -> None:
+    """Begin a writing transaction; while another process holds the file, try for `limit` seconds or until `stopped`.
+
+    Raises:
+        sqlite3.OperationalError: with SQLITE_BUSY after that.
+    """
+    until = time.monotonic() + limit
+    while True:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or stopped() or time.monotonic() >= until:
+                raise
+
+
+def open_writer(
+    path: Path,
+    durability: Durability = "process",
+    *,
+    max_pages: int | None = None,
+    migrations: tuple[Migration, ...] = MIGRATIONS,
+) -> sqlite3.Connection:
+    """Open (and make, with mode 0600, or bring up to date) the journal at `path` for the calling thread.
+
+    `max_pages` bounds the size of the file in pages of 4 KB, to see how a full disk is borne.
+
+    Raises:
+        StoreError: the file is another program's, newer than this program, damaged, busy, or cannot grow.
+        OperatorError: the folder cannot be made or written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        refuse_foreign(path, migrations)
+        # Before SQLite sees it, so that no moment exists in which others may read it; -wal and -shm take its mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+    except OSError as error:
+        raise OperatorError(
+            f"cannot write in {path.parent} ({error.strerror or error}); make it writable for this user, or set "
+            "HERMES_HOME to a folder that is"
+        ) from error
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    db = sqlite3.connect(path, timeout=_POLL, isolation_level=None)
+    try:
+        _prepare(db, path, durability, migrations)
+        if max_pages is not None:
+            db.execute(f"PRAGMA max_page_count = {max_pages}")
+    except sqlite3.Error as error:
+        db.close()
+        raise store_error(error, path) from error
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path, durability: Durability, migrations: tuple[Migration, ...]) -> None:
+    db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
+    db.execute("PRAGMA cache_size = -16384")
+    begin(db, 10.0, lambda: False)
+    try:
+        # Looked at again under the lock: another process may have made or upgraded the file meanwhile.
+        application = db.execute("PRAGMA application_id").fetchone()[0]
+        if application == 0 and not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            # In the first transaction of all, before the write-ahead log, so that the header in the file is ours from
+            # its first byte on.
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        elif application != APPLICATION_ID:
+            raise StoreError(f"{path} belongs to another program; choose another home (HERMES_HOME)")
+        _refuse_newer(path, db.execute("PRAGMA user_version").fetchone()[0], migrations)
+        migrate(db, migrations)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    until = time.monotonic() + 10.0
+    while True:  # the change of mode does not wait by itself when another process opens the same new file
+        try:
+            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(0.005)
+            continue
+        if mode != "wal":
+            raise StoreError(
+                f"the folder of {path} cannot hold a write-ahead log (mode {mode}); choose a home on a local disk"
+            )
+        return
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """Open the journal for reading only, for the calling thread."""
+    db = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+    db.execute("PRAGMA query_only = ON")
+    return db
