@@ -1,0 +1,195 @@
+"""The one HTTP session of a process, and reading a reply's body under limits.
+
+Defaults of the client that cost are off here: no cookie jar, no total timer, no cap on connections (permits are given
+elsewhere), no redirects (a key never follows one to another host). It knows no wire format and never asks twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable, Mapping
+
+import aiohttp
+import anyio
+import msgspec
+
+__all__ = ["Body", "HttpSession", "SessionSource", "StreamLimits", "StreamTimeout", "get_bytes", "post"]
+
+#: Gives the session of the running event loop.
+SessionSource = Callable[[], aiohttp.ClientSession]
+
+#: Larger bodies are handed over as a file object: as bytes they raise a ResourceWarning in aiohttp.
+LARGE_BODY = 512 * 1024
+
+#: Reads of one reply before the pauses begin, so that a short reply is never delayed.
+READS_BEFORE_PAUSES = 4
+
+
+class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Time limits of one reply, in seconds.
+
+    `first_byte` counts from sending the request to the first byte of the body (headers have the same limit of their
+    own), `gap` between two chunks, `after_finish` from the reply's finish to its end mark, `drain` from the end mark to
+    the end of the body. `pause` are the shortest and the longest wait between two reads of a reply that nobody watches.
+    """
+
+    first_byte: float = 120.0
+    gap: float = 120.0
+    after_finish: float = 5.0
+    drain: float = 1.0
+    pause: tuple[float, float] = (0.1, 0.25)
+
+
+class StreamTimeout(Exception):
+    """Nothing came for `seconds`; `phase` says what was waited for."""
+
+    def __init__(self, phase: str, seconds: float) -> None:
+        super().__init__(f"no {phase} within {seconds:g} s")
+        self.phase = phase
+        self.seconds = seconds
+
+
+class HttpSession:
+    """Owner of the process's one client session; itself a `SessionSource`.
+
+    Args:
+        connect: seconds to establish a connection.
+        keep_alive: seconds an idle connection is kept. Below the five seconds after which common servers close one:
+            a request on a connection that closes at that moment is lost, and a POST is not repeated by the client.
+        trust_env: use HTTP_PROXY and HTTPS_PROXY.
+    """
+
+    def __init__(self, *, connect: float = 10.0, keep_alive: float = 4.0, trust_env: bool = False) -> None:
+        self._connect = connect
+        self._keep_alive = keep_alive
+        self._trust_env = trust_env
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(self) -> aiohttp.ClientSession:
+        """Return the session, made on first use.
+
+        Raises:
+            RuntimeError: called from another event loop than before.
+        """
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._session.closed:
+            self._loop = loop
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keep_alive),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect, sock_read=None),
+                trust_env=self._trust_env,
+                headers={"User-Agent": "hermes-tasktree"},
+            )
+        if self._loop is not loop:
+            raise RuntimeError("the HTTP session belongs to another event loop; make an HttpSession for each loop")
+        return self._session
+
+    async def close(self) -> None:
+        """Close every connection. May be called twice."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+async def post(
+    session: aiohttp.ClientSession, url: str, *, body: bytes, headers: Mapping[str, str], limit: float
+) -> aiohttp.ClientResponse:
+    """Send a POST and return the response once its headers are there; the caller closes it.
+
+    Raises:
+        StreamTimeout: no headers within `limit` seconds.
+        aiohttp.ClientError, OSError: the connection failed.
+    """
+    data: bytes | io.BytesIO = io.BytesIO(body) if len(body) > LARGE_BODY else body
+    with anyio.move_on_after(limit):
+        return await session.post(url, data=data, headers=headers, allow_redirects=False)
+    raise StreamTimeout("answer", limit)
+
+
+async def get_bytes(
+    session: aiohttp.ClientSession, url: str, *, headers: Mapping[str, str], limit: float, most: int
+) -> bytes:
+    """Return the body of a GET, or b"" where the answer is not 200 or has more than `most` bytes.
+
+    Raises:
+        StreamTimeout: not complete within `limit` seconds.
+        aiohttp.ClientError, OSError: the connection failed.
+    """
+    with anyio.move_on_after(limit):
+        async with session.get(url, headers=headers, allow_redirects=False) as response:
+            if response.status != 200:
+                return b""
+            return await Body(response, limits=StreamLimits()).rest(most, limit=limit)
+    raise StreamTimeout("answer", limit)
+
+
+class Body:
+    """The body of one response, read chunk by chunk.
+
+    Each chunk that arrives by itself wakes the loop, which costs more than parsing it. With `watched=False` the
+    transport is therefore held back for a moment between two reads: what came meanwhile arrives as one chunk.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, *, limits: StreamLimits, watched: bool = True) -> None:
+        self._response = response
+        self._limits = limits
+        self._watched = watched
+        self._reads = 0
+
+    @property
+    def started(self) -> bool:
+        """Whether a byte has come."""
+        return self._reads > 0
+
+    async def read(self, limit: float, *, hold_back: bool = True) -> bytes:
+        """Return the next chunk, b"" at the end of the body.
+
+        Raises:
+            StreamTimeout: nothing came within `limit` seconds.
+            aiohttp.ClientError, OSError: the connection broke.
+        """
+        if hold_back and not self._watched and self._reads >= READS_BEFORE_PAUSES:
+            shortest, longest = self._limits.pause
+            await _hold_back(self._response, min(longest, shortest + 0.05 * (self._reads - READS_BEFORE_PAUSES)))
+        with anyio.move_on_after(limit):
+            data = await self._response.content.readany()
+            self._reads += 1
+            return data
+        raise StreamTimeout("data" if self._reads else "first byte", limit)
+
+    async def rest(self, most: int, *, limit: float) -> bytes:
+        """Return what is left of the body, b"" where that is more than `most` bytes. Raises like `read`."""
+        parts: list[bytes] = []
+        size = 0
+        while data := await self.read(limit, hold_back=False):
+            size += len(data)
+            if size > most:
+                return b""
+            parts.append(data)
+        return b"".join(parts)
+
+    async def drain(self) -> None:
+        """Read on to the end, so that the connection can be used again; close it where that takes too long."""
+        with anyio.move_on_after(self._limits.drain):
+            while await self._response.content.readany():
+                pass
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection unless the body was read to its end. Needs no await, so it works under cancellation."""
+        self._response.close()
+
+
+async def _hold_back(response: aiohttp.ClientResponse, seconds: float) -> None:
+    """Let data gather in the kernel for `seconds`: the only place that touches the client's flow control."""
+    protocol = response.connection.protocol if response.connection is not None else None
+    if protocol is None:  # everything has been received
+        return
+    protocol.pause_reading()
+    try:
+        await anyio.sleep(seconds)
+    finally:
+        protocol.resume_reading()

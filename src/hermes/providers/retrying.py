@@ -1,0 +1,192 @@
+"""Asking again after failures that may pass: a wrapper of the `Model` protocol.
+
+Before each further attempt it yields `Restarted`, so that whoever folds the deltas drops the lost ones, a view shows
+the wait, and what the lost attempt cost is counted. It changes nothing in the request and knows no keys; an error that
+waiting does not cure is raised at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+import anyio
+import msgspec
+
+from hermes.core.errors import ModelError
+from hermes.core.messages import Assistant, Interrupted, Notice, Steer, Summary, ToolResult, Usage, User, plain_text
+from hermes.core.model import (
+    CallArguments,
+    Delta,
+    Model,
+    ModelProfile,
+    ModelRequest,
+    Restarted,
+    Stop,
+    TextDelta,
+    ThinkingDelta,
+    UsageReport,
+)
+from hermes.providers.profiles import with_cost
+
+__all__ = ["Backoff", "Retrying", "estimate_input"]
+
+#: Characters a token stands for, on average, where nobody counted.
+CHARS_PER_TOKEN = 4
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """Waits in seconds: `base · 2^(n-1)` after the n-th failure up to `cap`, plus up to half of it at random.
+
+    For rate limits the provider's own time holds, up to `rate_limit_named_cap`, else their own base and cap.
+    """
+
+    base: float = 5.0
+    cap: float = 120.0
+    rate_limit_base: float = 2.0
+    rate_limit_cap: float = 60.0
+    rate_limit_named_cap: float = 600.0
+
+    def wait(self, error: ModelError, failures: int, jitter: float) -> float:
+        """Seconds to wait after failure number `failures` (from 1); `jitter` is between 0 and 1."""
+        if error.retry_after is not None:
+            return min(error.retry_after, self.rate_limit_named_cap)
+        limited = error.reason == "rate_limit"
+        base, cap = (self.rate_limit_base, self.rate_limit_cap) if limited else (self.base, self.cap)
+        wait = min(base * 2.0 ** (failures - 1), cap)
+        return wait + wait / 2 * jitter
+
+
+def estimate_input(request: ModelRequest) -> int:
+    """Return about how many tokens a request has, by its characters; for replies whose usage was never reported."""
+    size = len(request.system)
+    for tool in request.tools:
+        size += len(tool.name) + len(tool.description) + 40 * len(tool.parameters.get("properties", {}))
+    for entry in request.entries:
+        if isinstance(entry, (User, ToolResult)):
+            size += len(plain_text(entry.content))
+        elif isinstance(entry, Assistant):
+            size += len(entry.text) + sum(len(call.name) + len(call.raw) for call in entry.calls)
+        elif isinstance(entry, (Steer, Notice, Summary)):
+            size += len(entry.text)
+        elif isinstance(entry, Interrupted):
+            size += len(entry.partial) + len(entry.reason)
+    return size // CHARS_PER_TOKEN
+
+
+class Retrying:
+    """A `Model` that asks `inner` up to `attempts` times.
+
+    Args:
+        inner: the model asked.
+        attempts: requests in all, at least 1.
+        backoff: how long to wait between them.
+        jitter: gives a number between 0 and 1, so that many tasks do not ask again in the same instant.
+        sleep: waits; cancelled like any await.
+    """
+
+    def __init__(
+        self,
+        inner: Model,
+        attempts: int = 3,
+        *,
+        backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+        jitter: Callable[[], float] = random.random,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self.inner = inner
+        self.attempts = max(1, attempts)
+        self.backoff = backoff
+        self.jitter = jitter
+        self.sleep = sleep
+
+    @property
+    def name(self) -> str:
+        """The name of the model behind."""
+        return self.inner.name
+
+    @property
+    def profile(self) -> ModelProfile:
+        """The profile of the model behind."""
+        return self.inner.profile
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
+        """Open one reply, over as many attempts as it takes."""
+        return _RetryingStream(self, request)
+
+
+class _RetryingStream:
+    def __init__(self, retrying: Retrying, request: ModelRequest) -> None:
+        self._retrying = retrying
+        self._request = request
+        self._context: AbstractAsyncContextManager[AsyncIterator[Delta]] | None = None
+        self._deltas: AsyncIterator[Delta] | None = None
+        self._attempt = 1
+        self._wait = 0.0
+        self._chars = 0
+        self._started = False
+        self._stopped = False
+        self._reported: Usage | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        context, self._context = self._context, None
+        if context is not None:
+            await context.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delta:
+        try:
+            delta = await self._next()
+        except ModelError as error:
+            return await self._failed(error)
+        self._started = True
+        if isinstance(delta, (TextDelta, ThinkingDelta, CallArguments)):
+            self._chars += len(delta.text)
+        elif isinstance(delta, UsageReport):
+            self._reported = delta.usage
+        elif isinstance(delta, Stop):
+            self._stopped = True
+        return delta
+
+    async def _next(self) -> Delta:
+        if self._deltas is None:
+            if self._wait:
+                wait, self._wait = self._wait, 0.0
+                await self._retrying.sleep(wait)
+            context = self._retrying.inner.stream(self._request)
+            self._deltas = await context.__aenter__()
+            self._context = context
+        return await self._deltas.__anext__()
+
+    async def _failed(self, error: ModelError) -> Delta:
+        """Close the attempt; return the delta that announces the next one, or raise `error`."""
+        context, self._context, self._deltas = self._context, None, None
+        if context is not None:
+            await context.__aexit__(type(error), error, error.__traceback__)
+        final = not error.retryable or error.permanent or self._stopped
+        if final or self._attempt >= self._retrying.attempts:
+            raise error
+        self._wait = self._retrying.backoff.wait(error, self._attempt, self._retrying.jitter())
+        self._attempt += 1
+        usage = self._lost()
+        self._chars, self._started, self._reported = 0, False, None
+        return Restarted(self._attempt, error.reason, self._wait, usage)
+
+    def _lost(self) -> Usage:
+        """What the attempt that failed cost, as far as it can be known: nothing where it brought nothing."""
+        if self._reported is not None:
+            return self._reported
+        if not self._started:
+            return Usage()
+        usage = Usage(input=estimate_input(self._request), output=-(-self._chars // CHARS_PER_TOKEN), estimated=True)
+        return with_cost(self._retrying.profile, usage)

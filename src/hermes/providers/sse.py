@@ -1,0 +1,52 @@
+"""Server-sent events: bytes in, events out.
+
+Split at newlines and decoded afterwards, so that neither a character nor a JSON text can be cut by the network. It
+knows nothing of what the events mean.
+"""
+
+from __future__ import annotations
+
+__all__ = ["EventParser", "ServerEvent"]
+
+#: (name, data): the name of the event, empty if none was given, and its data lines joined by newlines.
+ServerEvent = tuple[str, bytes]
+
+
+class EventParser:
+    """Feed chunks, get the events they complete; `close` gives what an ended stream left unfinished."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._name = ""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[ServerEvent]:
+        """Return the events that are complete with `chunk`."""
+        *lines, self._tail = (self._tail + chunk).split(b"\n")
+        events: list[ServerEvent] = []
+        for line in lines:
+            self._line(line, events)
+        return events
+
+    def close(self) -> list[ServerEvent]:
+        """Return the last event of a stream that ended without a blank line."""
+        events: list[ServerEvent] = []
+        tail, self._tail = self._tail, b""
+        self._line(tail, events)
+        self._line(b"", events)
+        return events
+
+    def _line(self, line: bytes, events: list[ServerEvent]) -> None:
+        line = line.rstrip(b"\r")
+        if not line:
+            if self._data:
+                events.append((self._name, b"\n".join(self._data)))
+                self._data = []
+            self._name = ""
+        elif line.startswith(b"data:"):
+            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line.startswith(b"event:"):
+            self._name = line[6:].strip().decode("utf-8", "replace")
+        elif line.startswith(b"{"):
+            # Gateways report an error in mid-stream as a bare line of JSON.
+            self._data.append(line)
