@@ -1,0 +1,162 @@
+"""The command line itself: global options, the table of commands, and errors turned into one message and an exit code.
+
+Commands are imported only when they are called.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+
+import hermes
+from hermes.cli.options import GlobalOptions, refused, run_options
+from hermes.core.errors import HermesError, UsageError
+from hermes.credentials import known_secrets
+
+__all__ = ["COMMANDS", "cli", "run"]
+
+
+class _Entry(NamedTuple):
+    module: str
+    attribute: str
+    summary: str
+
+
+#: Every command: where it is and what it is for. The summaries stand here so that help loads none of the modules.
+COMMANDS: dict[str, _Entry] = {
+    "chat": _Entry("hermes.cli.chat_cmd", "chat", "Talk with a model, or ask one question with -q."),
+    "batch": _Entry("hermes.cli.batch_cmd", "batch", "Run a file of prompts and write training rows."),
+    "tools": _Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
+    "config": _Entry("hermes.cli.config_cmd", "config", "Read and change settings."),
+    "sessions": _Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations."),
+    "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
+    "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
+}
+
+_EPILOG = """\b
+Examples:
+  hermes                                  talk in this folder
+  hermes chat -q "What does this code do?"  one answer on stdout
+  hermes -m embedded -z "List the files"  without any key
+  hermes batch run --dataset_file=prompts.jsonl --run_name=first
+  hermes doctor                           what is configured, what is wrong
+"""
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
+)
+@click.version_option(hermes.__version__, "-V", "--version", message="hermes %(version)s")
+@run_options
+@click.option("-p", "--profile", default=None, metavar="NAME", help="Use that profile's home.")
+@click.option("--in", "directory", default=None, metavar="DIR", help="Run as if started in DIR.")
+@click.option("-z", "prompt", default=None, metavar="PROMPT", help="Print the final answer to PROMPT and end.")
+@click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost of the run as JSON to PATH.")
+@refused(
+    resume="-r --resume",
+    proceed="-c --continue",
+    worktree="-w --worktree",
+    session="--pass-session-id",
+    config="--ignore-user-config",
+    rules="--ignore-rules",
+    tui="--tui",
+    classic="--cli",
+    dev="--dev",
+    hooks="--accept-hooks",
+    skills="-s --skills",
+)
+@click.pass_context
+def cli(context: click.Context, reasoning: str | None, **given: Any) -> int | None:
+    """Hermes runs trees of language-model agents: talk, delegate, watch, steer, and write training data.
+
+    Without a command it starts a conversation. Nothing is sent anywhere but to the model you configure: no telemetry.
+    """
+    options = GlobalOptions(reasoning=reasoning or "", **given)
+    context.obj = options
+    if options.directory is not None:
+        try:
+            os.chdir(options.directory)
+        except OSError as error:
+            raise UsageError(f"--in {options.directory}: {error.strerror}. Name an existing folder.") from None
+    if context.invoked_subcommand is not None:
+        if options.prompt is not None:
+            raise UsageError(f"-z and the command {context.invoked_subcommand} exclude each other. Give one of them.")
+        return None
+    args = ["-Q", f"--query={options.prompt}"] if options.prompt is not None else []
+    command = cli.get_command(context, "chat")
+    assert command is not None
+    with command.make_context("chat", args, parent=context) as inner:
+        result: int | None = command.invoke(inner)
+        return result
+
+
+def run(args: Sequence[str]) -> int:
+    """Run the command line and return the exit code; every failure is one message on stderr.
+
+    The whole traceback is printed only where HERMES_DEBUG is set.
+    """
+    try:
+        result = cli.main(list(args), prog_name="hermes", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Abort as error:
+        return 1 if isinstance(error.__cause__, EOFError) else 130
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # the reader went away (`hermes … | head`); a second message at exit about the same pipe would help nobody
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        return _report(error)
+
+
+def _report(error: BaseException) -> int:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if os.environ.get("HERMES_DEBUG"):
+        traceback.print_exception(error)
+    code = 1
+    if isinstance(error, click.UsageError):
+        help_ = f"\nTry '{error.ctx.command_path} --help'." if error.ctx is not None else ""
+        text, code = error.format_message() + help_, 2
+    elif isinstance(error, click.ClickException):
+        text, code = error.format_message(), error.exit_code
+    elif isinstance(error, HermesError):
+        text, code = str(error), error.exit_code
+    elif isinstance(error, OSError):
+        cure = " Make room and start again." if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        where = f"{error.filename}: " if error.filename else ""
+        text = f"{where}{error.strerror or error}.{cure}"
+    else:
+        text = f"internal error: {type(error).__name__}: {error}. HERMES_DEBUG=1 shows where."
+    for secret in known_secrets(os.environ, {}):
+        text = text.replace(secret, "…")
+    click.echo(f"hermes: {text}", err=True)
+    return code

@@ -1,0 +1,210 @@
+"""The options that several commands share, and what they mean for settings and endpoint.
+
+`GlobalOptions` stands on `ctx.obj`. A command that repeats some of the options (`hermes chat -m`) uses `run_options`
+and merges what it got over the global ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+import click
+import msgspec
+
+from hermes.config import Home, Loaded, find_home, load
+from hermes.credentials import Endpoint, EndpointFlags, Key, PoolEntry, find_endpoint, find_keys, read_auth_file
+
+__all__ = [
+    "UNSET",
+    "GlobalOptions",
+    "Sources",
+    "merged",
+    "open_sources",
+    "options_of",
+    "refused",
+    "run_options",
+]
+
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+#: Stands for an option that was not given, where None has a meaning of its own.
+UNSET = "unset"
+
+
+class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said before the subcommand (or merged in after it). Empty or None means not given.
+
+    `max_turns` is `unset`, a number, or None for unlimited. `run_budget` is seconds. `prompt` is the one of `-z`.
+    """
+
+    model: str = ""
+    toolsets: tuple[str, ...] | None = None
+    profile: str | None = None
+    provider: str = ""
+    reasoning: str = ""
+    max_turns: int | str | None = UNSET
+    run_budget: float | None = None
+    directory: str | None = None
+    prompt: str | None = None
+    usage_file: str | None = None
+    yolo: bool = False
+
+    def flags(self) -> dict[str, Any]:
+        """The settings these options stand for, by dotted key."""
+        found: dict[str, Any] = {}
+        if self.model:
+            found["model.default"] = self.model
+        if self.reasoning:
+            found["agent.reasoning_effort"] = self.reasoning
+        if self.max_turns != UNSET:
+            found["agent.max_turns"] = self.max_turns
+        if self.run_budget is not None:
+            found["agent.run_budget_seconds"] = self.run_budget
+        if self.yolo:
+            found["approvals.mode"] = "allow"
+        return found
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings and keys of one invocation, read once. `variables` are the environment and `.env` together."""
+
+    loaded: Loaded
+    options: GlobalOptions
+    pool: tuple[PoolEntry, ...]
+    keys: tuple[Key, ...]
+    variables: dict[str, str]
+
+    def endpoint(self, base_url: str = "", api_key: str = "") -> Endpoint:
+        """The server to ask. Raises as `hermes.credentials.find_endpoint`."""
+        flags = EndpointFlags(
+            model=self.options.model, provider=self.options.provider, base_url=base_url, api_key=api_key
+        )
+        return find_endpoint(self.loaded.settings, flags, self.keys, self.variables)
+
+
+def options_of(context: click.Context) -> GlobalOptions:
+    """The options on a click context; the defaults where a command is called by itself."""
+    found = context.find_object(GlobalOptions)
+    return found if found is not None else GlobalOptions()
+
+
+def home_of(context: click.Context, environ: Mapping[str, str] | None = None) -> Home:
+    """The home this invocation works on. Raises as `hermes.config.find_home`."""
+    return find_home(os.environ if environ is None else environ, options_of(context).profile)
+
+
+def open_sources(options: GlobalOptions, environ: Mapping[str, str] | None = None) -> Sources:
+    """Read settings and keys of the home that `options` name. Nothing is written.
+
+    Raises:
+        UsageError: a flag, a file or a `…_BASE_URL` cannot be used.
+        OperatorError: a file cannot be read.
+    """
+    environ = os.environ if environ is None else environ
+    home = find_home(environ, options.profile)
+    loaded = load(home, environ, options.flags())
+    pool = read_auth_file(home.auth_file)
+    return Sources(
+        loaded=loaded,
+        options=options,
+        pool=pool,
+        keys=find_keys(environ, loaded.dotenv, pool),
+        variables={**loaded.dotenv, **environ},
+    )
+
+
+class _Names(click.ParamType):
+    name = "csv"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(part.strip() for part in str(value).split(",") if part.strip())
+        return names or self.fail("expected names separated by commas", param, ctx)
+
+
+class _Turns(click.ParamType):
+    name = "n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str | None:
+        if value is None or isinstance(value, int) or value == UNSET:
+            return cast("int | str | None", value)
+        if str(value).lower() in ("none", "unlimited", "inf", "0", "-1"):
+            return None
+        try:
+            number = int(value)
+        except ValueError:
+            number = -2
+        return number if number > 0 else self.fail(f"{value!r} is neither a number above 0 nor `unlimited`", param, ctx)
+
+
+_OPTIONS: tuple[Callable[[_Command], _Command], ...] = (
+    click.option("-m", "--model", default="", metavar="MODEL", help="Model for this run; `embedded` is the local one."),
+    click.option("-t", "--toolsets", type=_Names(), default=None, metavar="CSV", help="Toolsets for this run."),
+    click.option("--provider", default="", metavar="NAME", help="Provider for this run."),
+    click.option(
+        "--reasoning",
+        type=click.Choice(_EFFORTS),
+        default=None,
+        metavar="LEVEL",
+        help="How much the model thinks: none, minimal, low, medium, high, xhigh.",
+    ),
+    click.option("--max-turns", type=_Turns(), default=UNSET, metavar="N", help="Model calls a task may make."),
+    click.option(
+        "--run-budget",
+        type=click.FloatRange(min=0, min_open=True),
+        default=None,
+        metavar="SECONDS",
+        help="Running time of a one-shot run.",
+    ),
+    click.option("--yolo", is_flag=True, help="Run dangerous commands without asking."),
+)
+
+
+def run_options(command: _Command) -> _Command:
+    """Give a command the options of a run: -m -t --provider --reasoning --max-turns --run-budget --yolo.
+
+    They arrive as `model, toolsets, provider, reasoning, max_turns, run_budget, yolo`; see `merged`.
+    """
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def merged(options: GlobalOptions, **given: Any) -> GlobalOptions:
+    """`options` with those of `given` that were really given (not None, empty, False or `unset`)."""
+    known = {name: value for name, value in given.items() if name == "max_turns" or value not in (None, "", False)}
+    if known.get("max_turns") == UNSET:
+        del known["max_turns"]
+    return msgspec.structs.replace(options, **known)
+
+
+def refused(**names: str) -> Callable[[_Command], _Command]:
+    """Refuse options by name instead of calling them unknown: `refused(worktree="-w --worktree")`.
+
+    They are options of other programs of this name; ignoring one would do something else than was asked for.
+    """
+
+    def decorate(command: _Command) -> _Command:
+        for declared in names.values():
+            spellings = declared.split()
+
+            def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+                if value is not None:
+                    raise click.UsageError(f"{parameter.opts[-1]} is not supported in this release.", context)
+
+            command = click.option(
+                *spellings,
+                is_flag=False,
+                flag_value="",
+                default=None,
+                hidden=True,
+                expose_value=False,
+                callback=refuse,
+            )(command)
+        return command
+
+    return decorate
