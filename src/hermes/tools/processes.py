@@ -28,8 +28,8 @@ class ProcessArguments(msgspec.Struct, frozen=True, kw_only=True):
 
     action: Annotated[Literal["list", "poll", "log", "wait", "kill"], Meta(description="What to do.")]
     session_id: Annotated[str, Meta(description="The id that terminal returned; not needed for list.")] = ""
-    timeout: Annotated[float | None, Meta(description="Seconds to wait at most (wait).", ge=0)] = None
-    offset: Annotated[int | None, Meta(description="First line, from 1 (log). Left out: the last lines.", ge=1)] = None
+    timeout: Annotated[float | None, Meta(description="Seconds to wait at most (wait).")] = None
+    offset: Annotated[int | None, Meta(description="First line, from 1 (log). Left out: the last lines.")] = None
     limit: Annotated[int, Meta(description="Lines to return (log).", ge=1, le=2000)] = 200
 
 

@@ -20,8 +20,8 @@ __all__ = ["TerminalArguments", "terminal_tool"]
 
 _DESCRIPTION = (
     "Run a shell command and return what it printed (stdout and stderr together) and its exit code. Directory, "
-    "exported variables and functions last from one call to the next. Standard input is empty, so nothing can be answered "
-    "interactively. For something that keeps running (a server, a watcher) use background=true and the process tool. "
+    "exported variables and functions last from one call to the next. Standard input is empty, so nothing can be "
+    "answered interactively. For something that keeps running (a server, a watcher) use background=true and the process tool. "
     "To read, write or search files use the file tools."
 )
 
@@ -34,7 +34,7 @@ class TerminalArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         bool, Meta(description="Start it and return at once with a session id for the process tool.")
     ] = False
     timeout: Annotated[
-        float | None, Meta(description="Seconds after which the command is killed. Left out: the usual limit.", ge=0)
+        float | None, Meta(description="Seconds after which the command is killed. Left out: the usual limit.")
     ] = None
     workdir: Annotated[
         str | None, Meta(description="Directory for this command alone. Left out: where the last command ended.")
@@ -51,7 +51,7 @@ def terminal_tool(environment: Callable[[], Environment], *, timeout: float, max
         place = environment()
         if arguments.background:
             return _started(await place.start(command, key=context.key, cwd=arguments.workdir))
-        limit = min(arguments.timeout or timeout, max_timeout)
+        limit = min(max(0.0, arguments.timeout or timeout), max_timeout)
         result = await place.run(
             command, key=context.key, timeout=limit, cwd=arguments.workdir, progress=context.progress
         )
