@@ -39,6 +39,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     detail: str = ""
     offered: tuple[str, ...] = ()
     tokens: int = 0
+    cost_usd: float | None = None
     at: float = 0.0
 
     @property

@@ -1,7 +1,7 @@
 """Where one rollout works: a copy of the row's `cwd` of its own, or an empty folder, or the `cwd` itself in place.
 
-Copies keep symbolic links as links and leave out what is no file (sockets, pipes) and the run's own data folder, which
-would copy itself. Nothing here decides what a rollout may do in its folder.
+Copies keep symbolic links as links and leave out what is no file (sockets, pipes) and the folders of batch runs: the
+run's own would copy itself. Nothing here decides what a rollout may do in its folder.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class WorkspaceError(Exception):
     """The workspace cannot be made; the text says why."""
 
 
-def prepare(cwd: str | None, target: Path, data_dir: Path, *, inplace: bool) -> Path:
+def prepare(cwd: str | None, target: Path, run_dir: Path, *, inplace: bool) -> Path:
     """Make the workspace of a rollout and return its absolute path.
 
-    `target` is where a copy goes (what is there already is replaced), `data_dir` is never copied.
+    `target` is where a copy goes (what is there already is replaced), `run_dir` is never copied.
 
     Raises:
         WorkspaceError: `cwd` is no folder or cannot be copied.
@@ -38,7 +38,7 @@ def prepare(cwd: str | None, target: Path, data_dir: Path, *, inplace: bool) -> 
             target.mkdir(parents=True)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, target, symlinks=True, ignore=_LeftOut(data_dir))
+            shutil.copytree(source, target, symlinks=True, ignore=_LeftOut(run_dir))
     except (OSError, shutil.Error) as error:
         raise WorkspaceError(f'the "cwd" of the row, {source or target}, cannot be copied: {_short(error)}') from error
     return target
@@ -50,8 +50,8 @@ def remove(path: Path) -> None:
 
 
 class _LeftOut:
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = os.path.realpath(data_dir)
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = os.path.realpath(run_dir)
 
     def __call__(self, folder: str, names: list[str]) -> set[str]:
         return {name for name in names if not self._wanted(os.path.join(folder, name))}
@@ -62,7 +62,7 @@ class _LeftOut:
         except OSError:
             return False
         if stat.S_ISDIR(mode):
-            return os.path.realpath(path) != self._data_dir
+            return os.path.realpath(path) != self._run_dir and not os.path.exists(os.path.join(path, "run.lock"))
         return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 

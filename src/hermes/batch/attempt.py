@@ -1,0 +1,144 @@
+"""One attempt at one row: make its workspace, let the engine work, judge what came back, write it up as a record.
+
+Whatever goes wrong with one row becomes its result; only cancellation passes through. When to run which row is decided
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import anyio
+import anyio.to_thread
+
+from hermes.batch.distribution import Draw
+from hermes.batch.filters import judge
+from hermes.batch.folder import RunFolder
+from hermes.batch.plan import Item
+from hermes.batch.reasoning import split_reasoning
+from hermes.batch.record import Head, Outcome, Record
+from hermes.batch.rollout import Engine, RolloutError, RolloutRequest, RolloutResult, RolloutState
+from hermes.batch.settings import BatchSettings
+from hermes.batch.workspace import WorkspaceError, prepare, remove
+from hermes.core.messages import Assistant
+
+__all__ = ["Attempts", "failure", "outcome", "write_up"]
+
+#: Threads that copy and remove workspaces, apart from those in which tools block.
+COPY_THREADS = 4
+
+
+def failure(kind: str, message: str) -> RolloutResult:
+    """Return the result of a rollout that failed with `kind`."""
+    state: RolloutState = "timed_out" if kind == "timeout" else "failed"
+    return RolloutResult(state=state, exit_reason=kind, error=RolloutError(kind=kind, message=message))
+
+
+class Attempts:
+    """Runs items through an engine. `system` is the batch's system text, `prefill` its few-shot messages."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        folder: RunFolder,
+        settings: BatchSettings,
+        *,
+        system: str = "",
+        prefill: tuple[Mapping[str, str], ...] = (),
+    ) -> None:
+        self._engine = engine
+        self._folder = folder
+        self._settings = settings
+        self._system = system
+        self._prefill = prefill
+        self._limiter = anyio.CapacityLimiter(COPY_THREADS)
+
+    async def run(self, item: Item, draw: Draw, report: Callable[[str], None]) -> RolloutResult:
+        """Run one item; failures come back as results."""
+        if item.row.image:
+            return failure(
+                "environment_unavailable",
+                f"the row asks for the image {item.row.image}, and container environments do not exist here; "
+                "it is never run on the host instead",
+            )
+        if draw.missing and not draw.toolsets:
+            return failure("environment_unavailable", f"no such toolset here: {', '.join(draw.missing)}")
+        inplace = self._settings.cwd_mode == "inplace" and item.row.cwd is not None
+        target = self._folder.workspaces / f"{item.index}-{item.rollout}"
+        report("workspace")
+        try:
+            workspace = await anyio.to_thread.run_sync(
+                lambda: prepare(item.row.cwd, target, self._folder.path, inplace=inplace), limiter=self._limiter
+            )
+        except WorkspaceError as error:
+            return failure("environment_unavailable", str(error))
+        request = RolloutRequest(
+            key=item.key,
+            index=item.index,
+            rollout=item.rollout,
+            attempt=item.attempt,
+            prompt=item.row.prompt,
+            workspace=str(workspace),
+            state_dir=str(self._folder.path / "state"),
+            system=self._system,
+            toolsets=draw.toolsets,
+            max_turns=self._settings.max_turns,
+            max_tokens=self._settings.max_tokens,
+            reasoning_effort=self._settings.reasoning_effort,
+            prefill=self._prefill,
+            timeout=self._settings.row_timeout,
+            report=report,
+        )
+        try:
+            result = await self._engine.run(request)
+        except Exception as error:  # a fault of one row must not end the others; it is recorded and shown
+            result = failure("crashed", f"{type(error).__name__}: {error}")
+        # After a cancellation this is not reached: what is left goes with the folder of all workspaces.
+        if not inplace and not self._settings.keep_workspaces:
+            await anyio.to_thread.run_sync(remove, target, limiter=self._limiter)
+        return result
+
+
+def outcome(result: RolloutResult) -> tuple[Outcome, str, str]:
+    """Return (outcome, reason, detail): a rollout that ended by itself or at its turns is finished, and kept (empty
+    reason) or rejected; anything else failed, its kind being the reason."""
+    if result.state not in ("completed", "exhausted"):
+        error = result.error
+        kind = error.kind if error is not None else ("timeout" if result.state == "timed_out" else result.state)
+        return "failed", kind, error.message if error is not None else result.exit_reason
+    if _is_empty(result):
+        return "failed", "empty_answer", "the model ended without an answer"
+    rejection = judge(result)
+    return ("finished", "", "") if rejection is None else ("finished", rejection.reason, rejection.detail)
+
+
+def _is_empty(result: RolloutResult) -> bool:
+    replies = [entry for entry in result.entries if isinstance(entry, Assistant)]
+    if not replies:
+        return True
+    last = replies[-1]
+    return result.state == "completed" and not last.calls and not split_reasoning(last)[1]
+
+
+def write_up(item: Item, draw: Draw, result: RolloutResult, now: float) -> Record:
+    """Return the record of an attempt that ended at `now` (seconds since the epoch)."""
+    kind, reason, detail = outcome(result)
+    usage = sum((child.usage for child in result.children), result.usage)
+    return Record(
+        head=Head(
+            key=item.key,
+            index=item.index,
+            rollout=item.rollout,
+            attempt=item.attempt,
+            outcome=kind,
+            reason=reason,
+            detail=detail,
+            offered=tuple(tool.name for tool in result.tools),
+            tokens=usage.total,
+            cost_usd=usage.cost_usd,
+            at=now,
+        ),
+        source=item.row.source,
+        toolsets=draw.toolsets,
+        result=result,
+    )

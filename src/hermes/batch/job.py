@@ -1,0 +1,331 @@
+"""One start of a batch from beginning to end: settle the settings, check the dataset, hold the folder, open the engine,
+work, merge, and say how it ended.
+
+Nothing is run before everything that can be wrong with the input has been looked at, and nothing in an existing folder
+is touched unless `--resume` or `--overwrite` asks for it. Signals, terminals and how an engine is made are the caller's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hermes.batch.attempt import Attempts
+from hermes.batch.checkpoint import is_damaged
+from hermes.batch.dataset import read_dataset
+from hermes.batch.distribution import Draw, choose, distribution
+from hermes.batch.folder import SCHEMA, RunFolder, RunMeta, Session
+from hermes.batch.identity import fingerprint
+from hermes.batch.merge import merge, offered_tools
+from hermes.batch.output import restore_batches
+from hermes.batch.plan import Item, Plan, plan_new, plan_resume
+from hermes.batch.progress import Display, Progress
+from hermes.batch.reasoning import SCRATCHPAD_REQUEST
+from hermes.batch.record import RecordIndex, open_index
+from hermes.batch.rollout import Engine
+from hermes.batch.run import Ask, BatchRun, StopSwitch
+from hermes.batch.settings import BatchSettings, new_settings, resumed_settings, stored
+from hermes.batch.summary import StopCause, describe_existing, exit_code, last_lines
+from hermes.core.errors import UsageError
+
+__all__ = ["JobOptions", "OpenEngine", "run_job"]
+
+#: Opens the engine for the settings of a run; what cannot be opened raises, before anything is written.
+OpenEngine = Callable[[BatchSettings], AbstractAsyncContextManager[Engine]]
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start was asked for. `given` holds the settings by name (fields of `BatchSettings`; None = not given);
+    the others are wishes for this start alone. `retry` are kinds of failures to run again though they would last."""
+
+    given: Mapping[str, Any]
+    resume: bool = False
+    overwrite: bool = False
+    accept_changes: bool = False
+    yes: bool = False
+    retry: tuple[str, ...] = ()
+
+
+class _Prepared(msgspec.Struct, kw_only=True):
+    settings: BatchSettings
+    folder: RunFolder
+    meta: RunMeta | None
+    index: RecordIndex
+    plan: Plan
+    prefill: tuple[Mapping[str, str], ...]
+    notes: list[str]
+
+
+async def run_job(
+    options: JobOptions,
+    *,
+    open_engine: OpenEngine,
+    display: Display,
+    say: Callable[[str], None],
+    switch: StopSwitch,
+    data_dir: Path = Path("data"),
+    ask: Ask | None = None,
+    wall: Callable[[], float] = time.time,
+) -> int:
+    """Run a batch and return its exit code. `say` takes the closing lines, `display` all else.
+
+    Raises:
+        UsageError: input that cannot be used; nothing was run.
+        OperatorError: the folder is held by another process, or cannot be written.
+    """
+    with ExitStack() as held:
+        prepared = await anyio.to_thread.run_sync(_prepare, options, data_dir, held)
+        for note in prepared.notes:
+            display.note(note)
+        if not prepared.plan.items:
+            return await _finish_only(prepared, say, wall)
+        async with open_engine(prepared.settings) as engine:
+            session = await anyio.to_thread.run_sync(_Session.begin, prepared, engine, options, held, wall)
+            for note in session.notes:
+                display.note(note)
+            cause = await session.work(engine, display, switch, ask, options.yes)
+        return await session.end(cause, display, say)
+
+
+def _prepare(options: JobOptions, data_dir: Path, held: ExitStack) -> _Prepared:
+    given = options.given
+    if options.resume and options.overwrite:
+        raise UsageError("--resume and --overwrite exclude each other: go on with the old run, or move it aside.")
+    name = given.get("run_name")
+    folder = RunFolder(data_dir, name or "")
+    meta = None
+    if options.resume:
+        if not name:
+            raise UsageError("no run name: --resume goes on with the run that --run_name names.")
+        meta = folder.read_meta()
+        if meta is None:
+            raise UsageError(f"there is no run {name!r} in {data_dir} to resume. {_known_runs(data_dir)}")
+        settings = resumed_settings(given, meta.settings)
+    else:
+        settings = new_settings(given)
+        if folder.has_run() and not options.overwrite:
+            raise UsageError(describe_existing(folder, folder.read_meta(), given))
+    dataset = read_dataset(Path(settings.dataset_file), settings.max_samples)
+    prefill = read_prefill(settings.prefill_messages_file)
+    held.enter_context(folder.locked())
+    index = RecordIndex() if meta is None else open_index(folder.records_path)
+    if meta is None:
+        plan = plan_new(dataset)
+    else:
+        plan = plan_resume(
+            dataset, folder.read_rows(), index, accept_changes=options.accept_changes, retry=options.retry
+        )
+    notes = []
+    if dataset.replaced_surrogates:
+        notes.append(f"{dataset.replaced_surrogates} texts of the dataset hold half characters; they were replaced.")
+    if plan.lasting:
+        notes.append(f"{plan.lasting} failed rows would fail again and are left alone; --retry=KIND runs them anyhow.")
+    if meta is not None and is_damaged(folder.path):
+        notes.append("checkpoint.json is damaged; it is made anew from the records.")
+    return _Prepared(settings=settings, folder=folder, meta=meta, index=index, plan=plan, prefill=prefill, notes=notes)
+
+
+def _known_runs(data_dir: Path) -> str:
+    names = sorted(path.parent.name for path in data_dir.glob("*/run.json"))
+    known = f"Runs there: {', '.join(names[:10])}. " if names else ""
+    return f"{known}Leave out --resume to start it."
+
+
+def read_prefill(path: str | None) -> tuple[Mapping[str, str], ...]:
+    """Read few-shot messages from a JSON array of {"role", "content"}.
+
+    Raises:
+        UsageError: the file cannot be read or is something else.
+    """
+    if path is None:
+        return ()
+    try:
+        messages = msgspec.json.decode(Path(path).read_bytes(), type=list[dict[str, str]])
+    except OSError as error:
+        raise UsageError(f"cannot read --prefill_messages_file={path}: {error.strerror}.") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f'{path} is not a JSON array of {{"role", "content"}} messages: {error}.') from error
+    for number, message in enumerate(messages):
+        if set(message) != {"role", "content"} or message["role"] not in ("user", "assistant", "system"):
+            raise UsageError(f'{path}: message {number} needs "role" (user, assistant, system) and "content".')
+    return tuple(messages)
+
+
+async def _finish_only(prepared: _Prepared, say: Callable[[str], None], wall: Callable[[], float]) -> int:
+    """Nothing is left to run: make every file anew, so that a finished run looks the same however it got there."""
+    meta = prepared.meta
+    assert meta is not None  # a new run has rows
+    session = _Session(prepared, meta, {}, wall)
+    await anyio.to_thread.run_sync(session.restore)
+    say("nothing is left to run")
+    return await session.end(None, None, say)
+
+
+class _Session:
+    """A start that has taken hold of its folder."""
+
+    def __init__(
+        self, prepared: _Prepared, meta: RunMeta, draws: Mapping[str, Draw], wall: Callable[[], float]
+    ) -> None:
+        self.prepared = prepared
+        self.meta = meta
+        self.draws = draws
+        self.wall = wall
+        self.notes: list[str] = []
+        self.offered: list[str] = []
+        self.started = wall()
+        index = prepared.index
+        self.earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
+        self.progress = Progress(total=len(prepared.plan.rows), started=0.0)
+        self.progress.restore(index.heads())
+
+    @classmethod
+    def begin(
+        cls, prepared: _Prepared, engine: Engine, options: JobOptions, held: ExitStack, wall: Callable[[], float]
+    ) -> _Session:
+        """Write down what is going to be done, and bring the folder into order."""
+        available = engine.toolsets
+        table = distribution(prepared.settings.distribution, available)
+        draws = {item.key: choose(item.row.toolsets, table, item.row_id, available) for item in prepared.plan.items}
+        used = {name for draw in draws.values() for name in draw.toolsets}
+        tools = {tool for name in used for tool in available[name]}
+        settings = prepared.settings
+        if settings.model is None:
+            settings = msgspec.structs.replace(settings, model=engine.model)
+            prepared.settings = settings
+        folder = prepared.folder
+        if options.overwrite and folder.has_run():
+            aside = folder.move_aside(time.strftime("%Y%m%d-%H%M%S", time.localtime(wall())))
+            held.enter_context(folder.locked())
+            prepared.notes.append(f"the old run was moved to {aside}")
+        old = prepared.meta
+        record = msgspec.convert(stored(settings), BatchSettings)
+        meta = RunMeta(
+            schema=SCHEMA,
+            run_name=settings.run_name,
+            created_at=wall() if old is None else old.created_at,
+            settings=record,
+            tools=tuple(sorted({*tools, *(old.tools if old is not None else ())})),
+            sessions=old.sessions if old is not None else (),
+        )
+        session = cls(prepared, meta, draws, wall)
+        session.notes = _notes(prepared, draws, table.missing)
+        session.open_session(record)
+        session.restore()
+        return session
+
+    def open_session(self, record: BatchSettings) -> None:
+        """Add this start to the history of the run."""
+        plan = self.prepared.plan
+        entry = Session(
+            started_at=self.started,
+            dataset=fingerprint([row.row_id for row in plan.rows]),
+            rows=len(plan.rows),
+            base_url=record.base_url,
+            num_workers=record.num_workers,
+            changes=str(plan.changes) if plan.changes else "",
+        )
+        self.meta = msgspec.structs.replace(self.meta, sessions=(*self.meta.sessions, entry))
+        self.prepared.folder.write_rows(plan.rows)
+        self.prepared.folder.write_meta(self.meta)
+
+    def restore(self) -> None:
+        """Put right what the last process left."""
+        prepared = self.prepared
+        self.offered = offered_tools(self.meta, prepared.index)
+        prepared.folder.remove_workspaces()
+        done = restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size)
+        if str(done):
+            self.notes.append(f"put right after the last stop: {done}")
+
+    async def work(
+        self, engine: Engine, display: Display, switch: StopSwitch, ask: Ask | None, yes: bool
+    ) -> StopCause | None:
+        """Run what is to be run."""
+        prepared = self.prepared
+        settings = prepared.settings
+        self.progress.started = anyio.current_time()
+        attempts = Attempts(
+            engine,
+            prepared.folder,
+            settings,
+            system=_system(settings, engine.thinking),
+            prefill=prepared.prefill,
+        )
+        run = BatchRun(
+            items=prepared.plan.items,
+            draw=self._draw,
+            settings=settings,
+            folder=prepared.folder,
+            index=prepared.index,
+            offered=self.offered,
+            attempts=attempts,
+            progress=self.progress,
+            display=display,
+            switch=switch,
+            wall=self.wall,
+            yes=yes,
+            ask=ask,
+            waiting_for=engine.waiting_for,
+        )
+        return await run.run()
+
+    def _draw(self, item: Item) -> Draw:
+        return self.draws[item.key]
+
+    async def end(self, cause: StopCause | None, display: Display | None, say: Callable[[str], None]) -> int:
+        """Merge, write the history, say the last words; return the exit code."""
+        await anyio.to_thread.run_sync(self._merge, cause)
+        if display is not None:
+            display.close()
+        elapsed = self.wall() - self.started
+        for line in last_lines(self.meta.run_name, self.progress, cause, elapsed):
+            say(line)
+        return exit_code(self.progress, cause)
+
+    def _merge(self, cause: StopCause | None) -> None:
+        prepared = self.prepared
+        if not prepared.settings.keep_workspaces:
+            prepared.folder.remove_workspaces()
+        if self.meta.sessions and self.meta.sessions[-1].started_at == self.started:
+            last = msgspec.structs.replace(
+                self.meta.sessions[-1],
+                ended_at=self.wall(),
+                exit_code=exit_code(self.progress, cause),
+                cause=cause.kind if cause is not None else "",
+            )
+            self.meta = msgspec.structs.replace(self.meta, sessions=(*self.meta.sessions[:-1], last))
+            prepared.folder.write_meta(self.meta)
+        tally = merge(prepared.folder, self.meta, prepared.index, self.progress.total, self.earlier, self.wall)
+        self.progress.kept = tally.kept
+        self.progress.rejected = tally.rejected
+        self.progress.failed = tally.failed
+
+
+def _system(settings: BatchSettings, thinking: bool) -> str:
+    parts = [settings.ephemeral_system_prompt or "", "" if thinking else SCRATCHPAD_REQUEST]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _notes(prepared: _Prepared, draws: Mapping[str, Draw], missing: tuple[str, ...]) -> list[str]:
+    notes = [note for note in prepared.notes if note.startswith("the old run was moved")]
+    plan, settings = prepared.plan, prepared.settings
+    if prepared.meta is not None:
+        notes.append(f"resuming {settings.run_name}: {len(plan.rows) - len(plan.items)} done, {len(plan.items)} to run")
+    if plan.changes:
+        notes.append(f"the dataset has changed: {plan.changes}")
+    drawn = any(item.row.toolsets is None for item in plan.items)
+    named = sorted({name for draw in draws.values() for name in draw.missing})
+    left_out = [*(missing if drawn else ()), *named]
+    if left_out:
+        notes.append(f"left out, since they do not exist here: {', '.join(dict.fromkeys(left_out))}")
+    if settings.cwd_mode == "inplace" and settings.num_workers > 1:
+        notes.append("--cwd_mode=inplace: rows run one at a time")
+    return notes

@@ -1,0 +1,98 @@
+"""What a run has to do: the rows of the dataset, laid against what the run knows and has done already.
+
+Pure: reads no file and starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from hermes.batch.dataset import Dataset, DatasetRow
+from hermes.batch.folder import RowEntry
+from hermes.batch.identity import Changes, compare, rollout_key, row_hash, row_ids
+from hermes.batch.record import RecordIndex
+from hermes.core.errors import UsageError
+
+__all__ = ["Item", "Plan", "plan_new", "plan_resume"]
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One rollout to run. `attempt` counts from 1 over all sessions."""
+
+    key: str
+    row_id: str
+    index: int
+    row: DatasetRow
+    rollout: int = 0
+    attempt: int = 1
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """`rows` is every row of the run with its fixed place, `items` what is to be run now, in dataset order; `lasting`
+    counts failures that are left alone because the row would meet them again."""
+
+    rows: tuple[RowEntry, ...]
+    items: tuple[Item, ...]
+    changes: Changes = Changes()
+    lasting: int = 0
+
+
+def plan_new(dataset: Dataset) -> Plan:
+    """Plan a run from its beginning: everything is to be run."""
+    ids = row_ids(row_hash(row.source) for row in dataset.rows)
+    rows = tuple(RowEntry(row_id, index) for index, row_id in enumerate(ids))
+    items = tuple(
+        Item(key=rollout_key(entry.row_id, 0), row_id=entry.row_id, index=entry.index, row=row)
+        for entry, row in zip(rows, dataset.rows, strict=True)
+    )
+    return Plan(rows=rows, items=items)
+
+
+def plan_resume(
+    dataset: Dataset,
+    known: Sequence[RowEntry],
+    index: RecordIndex,
+    *,
+    accept_changes: bool = False,
+    retry: Collection[str] = (),
+) -> Plan:
+    """Plan what is left of a run.
+
+    Rows that are done stay done wherever they stand now. Failures are run again, except those that the same row would
+    meet again, unless `retry` names their kind (or "all").
+
+    Raises:
+        UsageError: the dataset has changed and `accept_changes` is not set.
+    """
+    ids = row_ids(row_hash(row.source) for row in dataset.rows)
+    changes = compare([entry.row_id for entry in known], ids)
+    if changes and not accept_changes:
+        raise UsageError(
+            f"{dataset.path} is not the dataset this run began with: {changes}. Give the old file, or "
+            "--accept_changes, which keeps what is done and runs only what is new."
+        )
+    present = set(ids)
+    rows = [entry for entry in known if entry.row_id in present or rollout_key(entry.row_id, 0) in index.places]
+    places = {entry.row_id: entry.index for entry in rows}
+    following = max((entry.index for entry in known), default=-1) + 1
+    for row_id in changes.added:
+        places[row_id] = following
+        rows.append(RowEntry(row_id, following))
+        following += 1
+    items: list[Item] = []
+    lasting = 0
+    for row_id, row in zip(ids, dataset.rows, strict=True):
+        key = rollout_key(row_id, 0)
+        place = index.places.get(key)
+        attempt = 1
+        if place is not None:
+            if place.head.outcome == "finished":
+                continue
+            if place.head.lasting and not {"all", place.head.reason} & set(retry):
+                lasting += 1
+                continue
+            attempt = place.head.attempt + 1
+        items.append(Item(key=key, row_id=row_id, index=places[row_id], row=row, attempt=attempt))
+    return Plan(rows=tuple(rows), items=tuple(items), changes=changes, lasting=lasting)

@@ -1,0 +1,201 @@
+"""How far a run is, for the person who watches it: the counts, one line of text, and two ways to show it.
+
+On a terminal one bar and one line, elsewhere a line every 30 s. A run in which nothing has advanced for 60 s says what
+it waits for. Decides nothing about the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hermes.batch.record import Head
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+__all__ = ["BarDisplay", "Display", "LineDisplay", "Progress", "Running", "StallWatch", "duration_text"]
+
+
+@dataclass(slots=True)
+class Running:
+    """A rollout under way. Times are seconds of the loop's clock; `phase` is what it said it does."""
+
+    index: int
+    since: float
+    phase: str = "starting"
+
+
+@dataclass(slots=True)
+class Progress:
+    """The counts of a run, earlier sessions included. `now` of the methods is the loop's clock."""
+
+    total: int
+    started: float
+    kept: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    tokens: int = 0
+    ended_here: int = 0
+    running: dict[str, Running] = field(default_factory=dict)
+    advanced: float = 0.0
+    outcomes: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def restore(self, heads: Iterable[Head]) -> None:
+        """Take in what earlier sessions brought."""
+        for head in heads:
+            self._count(head)
+
+    def settle(self, head: Head, now: float) -> None:
+        """Take in a rollout that ended now."""
+        self._count(head)
+        self.ended_here += 1
+        self.tokens += head.tokens
+        self.advanced = now
+
+    def _count(self, head: Head) -> None:
+        before = self.outcomes.get(head.key)
+        if before is not None:
+            self._add(before, -1)
+        self.outcomes[head.key] = (head.outcome, head.reason)
+        self._add((head.outcome, head.reason), 1)
+
+    def _add(self, outcome: tuple[str, str], step: int) -> None:
+        kind, reason = outcome
+        if kind == "failed":
+            self.failed[reason] += step
+        elif reason:
+            self.rejected[reason] += step
+        else:
+            self.kept += step
+
+    @property
+    def done(self) -> int:
+        """Rollouts that ended: kept, rejected or failed."""
+        return self.kept + self.rejected.total() + self.failed.total()
+
+    @property
+    def pending(self) -> int:
+        """Rollouts that have not ended, the running ones included."""
+        return self.total - self.done
+
+    def line(self, now: float) -> str:
+        """Return the state in one line."""
+        elapsed = max(now - self.started, 1e-9)
+        rate = self.ended_here / elapsed
+        left = duration_text(self.pending / rate) + " left" if rate > 0 else "time left unknown"
+        return " · ".join(
+            [
+                f"{self.done}/{self.total}",
+                f"kept {self.kept}",
+                "rejected " + _counts(self.rejected),
+                "failed " + _counts(self.failed),
+                f"running {len(self.running)}",
+                f"waiting {max(self.pending - len(self.running), 0)}",
+                f"{rate:.2f} rows/s",
+                f"{_short(self.tokens)} tokens",
+                left,
+            ]
+        )
+
+
+def _counts(counts: Counter[str]) -> str:
+    parts = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if count)
+    return f"{counts.total()} ({parts})" if parts else "0"
+
+
+def _short(number: int) -> str:
+    if number < 10_000:
+        return str(number)
+    return f"{number / 1000:.0f}k" if number < 10_000_000 else f"{number / 1_000_000:.0f}M"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a length of time as people write it: 12s, 3m05s, 2h07m."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+class StallWatch:
+    """Notices that nothing advances. A step of any rollout is an advance, not only its end."""
+
+    def __init__(self, after: float = 60.0) -> None:
+        self._after = after
+        self._said = float("-inf")
+
+    def check(self, progress: Progress, now: float, waiting_for: str) -> str | None:
+        """Return what to say, at most once in the interval; `waiting_for` is what the engine knows, or empty."""
+        still = now - max(progress.advanced, progress.started)
+        if still < self._after or now - self._said < self._after:
+            return None
+        self._said = now
+        oldest = sorted(progress.running.values(), key=lambda item: item.since)[:3]
+        rows = ", ".join(f"row {item.index} ({item.phase}, {duration_text(now - item.since)})" for item in oldest)
+        what = waiting_for or rows or "the first row to start"
+        more = f"; running: {rows}" if waiting_for and rows else ""
+        return f"nothing has advanced for {duration_text(still)}: waiting for {what}{more}"
+
+
+class Display(Protocol):
+    """Shows the progress of a run."""
+
+    def update(self, progress: Progress, now: float) -> None:
+        """Show the state; called about once a second."""
+
+    def note(self, text: str) -> None:
+        """Show a message that stays."""
+
+    def close(self) -> None:
+        """Leave the screen as it is meant to stay."""
+
+
+class LineDisplay:
+    """A line every `every` seconds, for logs and pipes."""
+
+    def __init__(self, write: Callable[[str], None], every: float = 30.0) -> None:
+        self._write = write
+        self._every = every
+        self._next: float | None = None
+
+    def update(self, progress: Progress, now: float) -> None:
+        if self._next is None:
+            self._next = now + self._every
+        if now >= self._next:
+            self._next = now + self._every
+            self._write(progress.line(now))
+
+    def note(self, text: str) -> None:
+        self._write(text)
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class BarDisplay:
+    """One bar and one line on a terminal. `console` is a `rich.console.Console`."""
+
+    def __init__(self, console: Any) -> None:
+        # Costs 60 ms to import and is wanted only on a terminal.
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        self._bar: RichProgress = Progress(
+            BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), console=console, auto_refresh=False
+        )
+        self._task = self._bar.add_task("starting", total=None)
+        self._bar.start()
+
+    def update(self, progress: Progress, now: float) -> None:
+        self._bar.update(self._task, total=progress.total, completed=progress.done, description=progress.line(now))
+        self._bar.refresh()
+
+    def note(self, text: str) -> None:
+        self._bar.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._bar.stop()

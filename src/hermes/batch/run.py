@@ -1,0 +1,284 @@
+"""The work of a run: rows taken one by one in the order of the dataset, so many at a time, until none is left or there
+is a reason to stop.
+
+One row runs alone first, so that a wrong key costs one request. A permanent fault of the endpoint, a full disk or a
+person's wish stops admission; what has not ended stays pending. Reading the dataset, opening the engine and merging
+are not done here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+import anyio.to_thread
+
+from hermes.batch.attempt import Attempts, failure, write_up
+from hermes.batch.checkpoint import checkpoint, write_checkpoint
+from hermes.batch.distribution import Draw
+from hermes.batch.early import EarlyLook
+from hermes.batch.folder import RunFolder
+from hermes.batch.output import RecordWriter
+from hermes.batch.plan import Item
+from hermes.batch.progress import Display, Progress, Running, StallWatch
+from hermes.batch.record import Head, RecordIndex
+from hermes.batch.rollout import RolloutError, RolloutResult
+from hermes.batch.settings import BatchSettings
+from hermes.batch.summary import StopCause, resume_command
+from hermes.core.errors import OperatorError
+
+__all__ = ["Ask", "BatchRun", "StopSwitch"]
+
+#: Asks the person at the terminal whether to go on; the text says why.
+Ask = Callable[[str], Awaitable[bool]]
+
+#: Seconds that rows in flight get to end by themselves after an interrupt.
+DRAIN = 1.0
+#: Seconds between two looks at the clock; a longer gap than `SUSPENDED` was no running time.
+TICK = 1.0
+SUSPENDED = 30.0
+#: Seconds between two checkpoints.
+CHECKPOINT_EVERY = 5.0
+#: Ended rows before the share of failures is looked at.
+SHARE_AFTER = 20
+#: What a person need not act on: waiting is enough.
+WAITING_HELPS = frozenset({"rate_limit", "overloaded", "quota"})
+
+
+class StopSwitch:
+    """Stops a run from outside or inside; the first cause stands."""
+
+    def __init__(self) -> None:
+        self.cause: StopCause | None = None
+        self.attached = False
+        self._event = anyio.Event()
+
+    def stop(self, cause: StopCause) -> None:
+        """Stop admission for `cause`."""
+        if self.cause is None:
+            self.cause = cause
+            self._event.set()
+
+    async def wait(self) -> StopCause:
+        """Wait for the stop."""
+        await self._event.wait()
+        assert self.cause is not None
+        return self.cause
+
+
+class BatchRun:
+    """One session of a run. `wall` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        *,
+        items: Sequence[Item],
+        draw: Callable[[Item], Draw],
+        settings: BatchSettings,
+        folder: RunFolder,
+        index: RecordIndex,
+        offered: Sequence[str],
+        attempts: Attempts,
+        progress: Progress,
+        display: Display,
+        switch: StopSwitch,
+        wall: Callable[[], float],
+        yes: bool = False,
+        ask: Ask | None = None,
+        waiting_for: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._queue = deque(items)
+        self._draw = draw
+        self._settings = settings
+        self._folder = folder
+        self._index = index
+        self._attempts = attempts
+        self._progress = progress
+        self._display = display
+        self._switch = switch
+        self._wall = wall
+        self._yes = yes
+        self._ask = ask
+        self._waiting_for = waiting_for
+        self._writer = RecordWriter(
+            folder, index, offered=offered, batch_size=settings.batch_size, settled=self._settled
+        )
+        self._earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
+        self._early = EarlyLook(index.heads())
+        self._gate: anyio.Event | None = None
+        self._ran: dict[str, float] = {}
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._failed_here = 0
+        self._stall = StallWatch()
+
+    async def run(self) -> StopCause | None:
+        """Work until nothing is left or something stops the run; return why it stopped, None if it came to its end."""
+        self._switch.attached = True
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._writer.run)
+            with anyio.CancelScope() as working:
+                async with anyio.create_task_group() as sides:
+                    sides.start_soon(self._ticks)
+                    sides.start_soon(self._drain, working)
+                    try:
+                        await self._admit(sides.start_soon)
+                    finally:
+                        sides.cancel_scope.cancel()
+            self._writer.close()
+        if self._writer.broken is not None:
+            self._switch.stop(StopCause(kind="storage", message=str(self._writer.broken)))
+        self._display.update(self._progress, anyio.current_time())
+        return self._switch.cause
+
+    async def _admit(self, start: Callable[..., object]) -> None:
+        if self._queue and self._early.verdict() is not None:
+            self._pause(start)
+        first = await self._next()
+        if first is None:
+            return
+        await self._one(first, start)
+        workers = 1 if self._settings.cwd_mode == "inplace" else self._settings.num_workers
+        async with anyio.create_task_group() as group:
+            for _ in range(min(workers, len(self._queue))):
+                group.start_soon(self._work, start)
+
+    async def _work(self, start: Callable[..., object]) -> None:
+        while (item := await self._next()) is not None:
+            await self._one(item, start)
+
+    async def _next(self) -> Item | None:
+        while self._gate is not None and self._switch.cause is None:
+            await self._gate.wait()
+        if self._switch.cause is not None or not self._queue:
+            return None
+        return self._queue.popleft()
+
+    async def _one(self, item: Item, start: Callable[..., object]) -> None:
+        draw = self._draw(item)
+        running = self._progress.running[item.key] = Running(item.index, anyio.current_time())
+        self._ran[item.key] = 0.0
+
+        def report(phase: str) -> None:
+            running.phase = phase
+            self._progress.advanced = anyio.current_time()
+
+        try:
+            with anyio.CancelScope() as scope:
+                self._scopes[item.key] = scope
+                result = await self._attempts.run(item, draw, report)
+            if scope.cancelled_caught:
+                limit = self._settings.row_timeout or 0.0
+                result = failure("timeout", f"ran longer than {limit:g} s (row_timeout), last in phase {running.phase}")
+        finally:
+            for table in (self._progress.running, self._ran, self._scopes):
+                table.pop(item.key, None)
+        await self._take(item, draw, result, start)
+
+    async def _take(self, item: Item, draw: Draw, result: RolloutResult, start: Callable[..., object]) -> None:
+        error = result.error
+        if error is not None and error.permanent:
+            self._switch.stop(self._endpoint_fault(error))
+            return
+        if result.state == "cancelled":
+            return
+        record = write_up(item, draw, result, self._wall())
+        try:
+            await self._writer.add(record)
+        except OperatorError as fault:
+            self._switch.stop(StopCause(kind="storage", message=str(fault)))
+            return
+        if self._early.look(record.head) and self._queue:
+            self._pause(start)
+        if record.head.outcome == "failed":
+            self._failed_here += 1
+            self._check_share()
+
+    def _settled(self, head: Head) -> None:
+        self._progress.settle(head, anyio.current_time())
+
+    def _check_share(self) -> None:
+        ended = self._progress.ended_here + 1
+        if ended >= SHARE_AFTER and self._failed_here / ended > self._settings.max_failure_share:
+            limit = self._settings.max_failure_share
+            message = f"{self._failed_here} of {ended} rows failed, more than --max_failure_share={limit:g} allows."
+            self._switch.stop(StopCause(kind="failures", message=message))
+
+    def _endpoint_fault(self, error: RolloutError) -> StopCause:
+        waiting = error.retry_after is not None or error.kind in WAITING_HELPS
+        when = f" It may be asked again in {error.retry_after:g} s." if error.retry_after is not None else ""
+        message = (
+            f"stopped: {error.message} ({error.kind}). No other row could succeed, so the rest stays pending.{when}"
+        )
+        return StopCause(kind="endpoint", message=message, exit_code=75 if waiting else 1)
+
+    def _pause(self, start: Callable[..., object]) -> None:
+        why = self._early.verdict() or ""
+        if self._yes:
+            self._display.note(f"{why} Going on, as --yes says.")
+        elif self._ask is None:
+            again = resume_command(self._settings.run_name, "--yes")
+            self._switch.stop(StopCause(kind="rejections", message=f"{why} To go on all the same: {again}"))
+        elif self._gate is None:
+            self._gate = anyio.Event()
+            start(self._ask_person, self._ask, why)
+
+    async def _ask_person(self, ask: Ask, why: str) -> None:
+        good = await ask(why)
+        if not good:
+            self._switch.stop(StopCause(kind="rejections", message=f"{why} Stopped here; the rest stays pending."))
+        self._open_gate()
+
+    def _open_gate(self) -> None:
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.set()
+
+    async def _drain(self, working: anyio.CancelScope) -> None:
+        cause = await self._switch.wait()
+        self._open_gate()
+        if cause.kind == "interrupted":
+            await anyio.sleep(DRAIN)
+            working.cancel()
+        elif cause.kind == "storage":
+            working.cancel()
+
+    async def _ticks(self) -> None:
+        last = anyio.current_time()
+        saved, saved_count = last, self._progress.done
+        while True:
+            now = anyio.current_time()
+            gap, last = now - last, now
+            self._count_time(gap)
+            self._display.update(self._progress, now)
+            line = self._stall.check(self._progress, now, self._waiting_for())
+            if line is not None:
+                self._display.note(line)
+            if now - saved >= CHECKPOINT_EVERY and self._progress.done != saved_count:
+                saved, saved_count = now, self._progress.done
+                await self._save()
+            if self._writer.broken is not None:
+                self._switch.stop(StopCause(kind="storage", message=str(self._writer.broken)))
+            await anyio.sleep(TICK)
+
+    def _count_time(self, gap: float) -> None:
+        limit = self._settings.row_timeout
+        if limit is None or gap > SUSPENDED:  # the machine slept or the process stood still: nobody ran
+            return
+        for key in self._ran:
+            self._ran[key] += gap
+            if self._ran[key] >= limit:
+                self._scopes[key].cancel()
+
+    async def _save(self) -> None:
+        heads = [place.head for place in self._index.places.values()]
+        settings = self._settings
+        try:
+            await anyio.to_thread.run_sync(
+                lambda: write_checkpoint(
+                    self._folder.path,
+                    checkpoint(settings.run_name, heads, settings.batch_size, self._earlier, self._wall()),
+                )
+            )
+        except OperatorError as fault:
+            self._switch.stop(StopCause(kind="storage", message=str(fault)))
