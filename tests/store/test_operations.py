@@ -263,7 +263,9 @@ async def test_a_refused_unit_leaves_its_neighbours_alone(store: Store) -> None:
     good.append(store.submit(unit(entry(4))))
     for ticket in good:
         await ticket.wait()
-    for ticket, kind, word in zip(bad, (StoreError, StoreError, OwnershipLost), ("t1", "position 0", "epoch 9")):
+    for ticket, kind, word in zip(
+        bad, (StoreError, StoreError, OwnershipLost), ("t1", "position 0", "epoch 9"), strict=True
+    ):
         with pytest.raises(kind, match=word):
             await ticket.wait()
     assert [position for position, _ in await store.entries("t1")] == [0, 2, 4]

@@ -36,9 +36,6 @@ from hermes.store.worker import Worker
 
 __all__ = ["SqliteStore", "open_store"]
 
-#: `close` never takes longer than this, in seconds.
-CLOSE_SECONDS = 5.0
-
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -75,9 +72,16 @@ class SqliteStore:
     """A `Store` on disk. Made by `open_store`; belongs to the thread of its event loop."""
 
     def __init__(
-        self, path: Path, *, hold: Hold, on_broken: Callable[[StoreError], None], busy_seconds: float = 10.0
+        self,
+        path: Path,
+        *,
+        hold: Hold,
+        on_broken: Callable[[StoreError], None],
+        busy_seconds: float,
+        close_seconds: float,
     ) -> None:
         self.path = path
+        self._close_seconds = close_seconds
         self._writing = _Writing(path, busy_seconds)
         self._writer = Worker("hermes-journal-writer", hold)
         self._reader = Worker("hermes-journal-reader", hold)
@@ -166,18 +170,18 @@ class SqliteStore:
         return await self._read(lambda db: reading.owner(db, owner_id))
 
     async def close(self) -> None:
-        """Drain, stop both threads and close, within `CLOSE_SECONDS` whatever happens; what then has no outcome ends
+        """Drain, stop both threads and close, within `close_seconds` whatever happens; what then has no outcome ends
         with a StoreError and is logged. Shielded; may be called again."""
         self._commits.close(closed(str(self.path)))
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(CLOSE_SECONDS):
+            with anyio.move_on_after(self._close_seconds):
                 await self._reader.stop()
                 await self._writer.stop()
                 return
             self._writing.hurry = True
             self._commits.abandon(
                 StoreError(
-                    f"the journal {self.path} was not written to its end within {CLOSE_SECONDS:g} s; look for a "
+                    f"the journal {self.path} was not written to its end within {self._close_seconds:g} s; look for a "
                     "program that holds it or a failing disk; what was committed is safe"
                 )
             )
@@ -190,19 +194,21 @@ async def open_store(
     hold: Hold = NO_HOLD,
     on_broken: Callable[[StoreError], None] = log_broken,
     busy_seconds: float = 10.0,
+    close_seconds: float = 5.0,
     max_pages: int | None = None,
 ) -> SqliteStore:
     """Open the journal at `path` (usually `<home>/runtime.db`), making the folder and the file where missing.
 
     `durability`: "process" survives `kill -9`, "power" a power cut too. `hold` keeps a simulated clock standing while a
-    thread works. `on_broken` is called once, on the loop's thread, with the failure that stopped the journal: a busy
-    file after `busy_seconds`, a full disk, an I/O error. `max_pages` bounds the file (pages of 4 KB), for tests.
+    thread works. `on_broken` is called once, on the loop's thread, with the failure that stopped the journal: a file
+    held by another process for `busy_seconds`, a full disk, an I/O error. `close_seconds` bounds `close`, `max_pages`
+    (of 4 KB) the file, for tests.
 
     Raises:
         StoreError: the file is another program's, newer than this one, damaged or busy; it is untouched.
         OperatorError: the folder cannot be made or written.
     """
-    store = SqliteStore(path, hold=hold, on_broken=on_broken, busy_seconds=busy_seconds)
+    store = SqliteStore(path, hold=hold, on_broken=on_broken, busy_seconds=busy_seconds, close_seconds=close_seconds)
     try:
         await store.start(durability, max_pages)
     except BaseException:

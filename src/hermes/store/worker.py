@@ -38,13 +38,7 @@ class Worker:
         self._connect = connect
         self.post(lambda db: None, lambda value, error: _settle(opened, value, error))
         self._thread.start()
-        try:
-            await opened
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            self._thread.join()
-            raise
+        await opened
 
     def post(self, job: Callable[[sqlite3.Connection], T], done: _Done) -> None:
         """Queue `job`; `done(value, error)` is called on the loop's thread when it has run. Never waits."""
@@ -69,7 +63,6 @@ class Worker:
                 await self._stopped.wait()
             finally:
                 self._hold.release()
-        self._thread.join()  # its last act was to say that it stopped
 
     def _work(self) -> None:
         db: sqlite3.Connection | None = None
