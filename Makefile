@@ -11,6 +11,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(DONE)/install ## make .venv with the program and what it needs
+	@echo "ready: $(BIN)/hermes"
 
 run: $(DONE)/local ## try it: a batch of prompts on a small model that runs on this machine, no key needed
 	@examples/run
