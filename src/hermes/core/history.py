@@ -62,8 +62,9 @@ class Journal(Protocol):
     ) -> Pending:
         """Entries join; `started` are (position, index, name) of calls that begin with them."""
 
-    def call_ended(self, result: ToolResult) -> Pending:
-        """A call has its result, before the results enter the history together."""
+    def call_ended(self, result: ToolResult, delivers: Sequence[str]) -> Pending:
+        """A call has its result, before the results enter the history together. `delivers` are children whose end it
+        brings."""
 
 
 class MemoryJournal:
@@ -77,7 +78,7 @@ class MemoryJournal:
     ) -> Pending:
         return DONE
 
-    def call_ended(self, result: ToolResult) -> Pending:
+    def call_ended(self, result: ToolResult, delivers: Sequence[str]) -> Pending:
         return DONE
 
 
@@ -184,10 +185,10 @@ class History:
         self._next += len(numbered)
         return numbered
 
-    def record(self, result: ToolResult) -> Pending:
+    def record(self, result: ToolResult, delivers: Sequence[str] = ()) -> Pending:
         """Keep the result of a call until all results of its turn enter the history together."""
         self._results[(result.position, result.index)] = result
-        return self._journal.call_ended(result)
+        return self._journal.call_ended(result, delivers)
 
     def open_calls(self) -> list[OpenCall]:
         """Calls of the newest assistant message that have no result in the history yet, in their order."""

@@ -51,6 +51,7 @@ def _cut(output: ToolOutput) -> ToolOutput:
         preview=output.preview,
         files_read=output.files_read,
         files_written=output.files_written,
+        delivers=output.delivers,
     )
 
 
@@ -142,7 +143,7 @@ class CallRunner:
         output, invalid = await self._output(tool, call)
         output = _cut(output)
         result = self._result(call, output, invalid=invalid)
-        pending = history.record(result)
+        pending = history.record(result, output.delivers)
         if tool is None or not tool.safe_to_repeat:
             await pending.wait()
         text = plain_text(output.content)

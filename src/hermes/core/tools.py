@@ -24,7 +24,8 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a call brought: `content` for the model, `details` for people and programs.
 
     `success` is what statistics count (spec §8.5); by default a call succeeded when it is no error. `preview` is one
-    short line for a person; `files_read` and `files_written` are absolute paths.
+    short line for a person; `files_read` and `files_written` are absolute paths. `delivers` names children whose end this
+    output brings to the reader, so that no notice repeats it.
     """
 
     content: Content
@@ -34,6 +35,7 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     preview: str = ""
     files_read: tuple[str, ...] = ()
     files_written: tuple[str, ...] = ()
+    delivers: tuple[str, ...] = ()
 
 
 def text_output(text: str, *, is_error: bool = False, details: Any = None, **more: Any) -> ToolOutput:

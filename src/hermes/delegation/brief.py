@@ -1,0 +1,53 @@
+"""What a child is told: who it is, its task, where it works, how to finish. Names no tool that it might not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hermes.core.scope import Role
+
+__all__ = ["child_system", "first_message"]
+
+_TINY = "You are a helper with one task. Do it and report the result in one or two short sentences."
+
+
+def first_message(goal: str, context: str) -> str:
+    """The first user message of a child: the goal and, when there is one, the context."""
+    return f"{goal}\n\nCONTEXT:\n{context}" if context.strip() else goal
+
+
+def child_system(
+    goal: str, context: str, *, workspace: str, role: Role, depth: int, max_depth: int, tiny: bool = False
+) -> str:
+    """The system text of a child. `depth` counts from 1 for a child of the conversation."""
+    if tiny:
+        return _TINY
+    parts = [
+        "You are a focused subagent. Another agent delegated one task to you; you share none of its conversation, and "
+        "it sees none of your work but your final report.",
+        f"YOUR TASK:\n{goal}",
+    ]
+    if context.strip():
+        parts.append(f"CONTEXT:\n{context}")
+    if Path(workspace).is_absolute():
+        parts.append(
+            f"WORKSPACE: {workspace}\nWork there. Do not assume any other directory, in particular no conventional "
+            "container path such as /workspace or /app, unless you have seen that it exists."
+        )
+    parts.append(
+        "When you are done, answer with a concise report and no further tool call: what you did, what you found, which "
+        "files you created or changed, which problems you met. State only what you have seen. The report is all that "
+        "your parent gets."
+    )
+    if role == "orchestrator":
+        below = (
+            "Your own children may not delegate any further."
+            if depth + 1 >= max_depth
+            else "Your own children may delegate in turn if you make them orchestrators."
+        )
+        parts.append(
+            "You may delegate parts of this task to children of your own when they are independent of each other and "
+            f"large enough to be worth it; do small steps yourself. You are at depth {depth} of {max_depth}. {below} "
+            "Check what they report before you pass it on."
+        )
+    return "\n\n".join(parts)

@@ -1,0 +1,172 @@
+"""What a parent reads of its children: answers of the tools and notices, sized to the room it has left.
+
+A report that is too long is cut in the middle, and its full text stands in a file whose path is named. Writes nothing
+else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hermes.core.messages import plain_text
+from hermes.core.result import TaskResult, async_status, delegate_status, tokens
+from hermes.runtime.task import Task
+
+__all__ = ["Reports"]
+
+#: Characters for one token of room, on the safe side for prose in any script.
+CHARS_PER_TOKEN = 2
+#: Share of the room that all reports of one answer may take, and the most and the least that one gets.
+SHARE, MOST, LEAST = 0.4, 24_000, 600
+
+
+class Reports:
+    """Formats results. `state_dir` is a task's own directory, where full reports are kept."""
+
+    def __init__(self, state_dir: Callable[[Task], str]) -> None:
+        self._state_dir = state_dir
+
+    # -- texts ------------------------------------------------------------------------------------------------------
+
+    def summary(self, task: Task, room_chars: int) -> tuple[str, str]:
+        """Return (text that fits, path of the full text or "")."""
+        result = task.result
+        if result is None:
+            return "", ""
+        text = self._headed(result)
+        if len(text) <= room_chars:
+            return text, ""
+        path = self._keep(task, result.summary)
+        half = max(100, (room_chars - 160) // 2)
+        left_out = f"[… {len(text) - 2 * half} characters left out; the full report is in {path} …]"
+        return f"{text[:half]}\n{left_out}\n{text[-half:]}", path
+
+    @staticmethod
+    def _headed(result: TaskResult) -> str:
+        """The summary, with a plain notice first when the work is not whole."""
+        if result.state == "exhausted":
+            why = (
+                "used all its turns"
+                if result.exit_reason == "max_iterations"
+                else f"reached its budget: {result.error}"
+            )
+            return f"[INCOMPLETE: this task {why}; what follows is partial]\n{result.summary}".rstrip()
+        if result.state == "timed_out":
+            return f"[INCOMPLETE: {result.error}; what follows is partial]\n{result.summary}".rstrip()
+        if result.state == "cancelled" and result.summary:
+            return f"[INCOMPLETE: stopped ({result.error}); what follows is partial]\n{result.summary}"
+        return result.summary or result.note
+
+    def _keep(self, task: Task, text: str) -> str:
+        directory = Path(self._state_dir(task))
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = directory / "report.md"
+        temporary = directory / ".report.md.new"
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+        return str(path)
+
+    @staticmethod
+    def room_for(count: int, room_tokens: int) -> int:
+        """Characters that each of `count` reports may take when `room_tokens` are left."""
+        return max(LEAST, min(MOST, int(room_tokens * SHARE * CHARS_PER_TOKEN / max(1, count))))
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def delegate_result(self, index: int, task: Task, room_chars: int) -> dict[str, Any]:
+        """One entry of `results` in the answer of the synchronous tools."""
+        result = task.result
+        if result is None:
+            return {"task_index": index, "task_id": task.id, "status": "interrupted", "error": "it did not end in time"}
+        text, path = self.summary(task, room_chars)
+        entry: dict[str, Any] = {
+            "task_index": index,
+            "task_id": task.id,
+            "status": delegate_status(result.state),
+            "summary": text,
+            "api_calls": result.api_calls,
+            "duration_seconds": round(result.elapsed, 2),
+            "model": result.model,
+            "exit_reason": result.exit_reason,
+            "tokens": tokens(result.usage),
+            "tool_trace": [msgspec.to_builtins(trace) for trace in result.tool_trace[-20:]],
+        }
+        if result.truncated:
+            entry["truncated"] = True
+        if result.error:
+            entry["error"] = result.error
+        if task.spec.limits.clock is not None:
+            entry["timeout_seconds"] = task.spec.limits.clock
+        if result.state == "timed_out":
+            entry["timeout_phase"] = "after_llm_calls" if result.api_calls else "before_first_llm_call"
+        if result.missed_steer:
+            entry["missed_steer"] = list(result.missed_steer)
+        if result.files_written:
+            entry["files_written"] = list(result.files_written)
+        if path:
+            entry["report_path"] = path
+        return entry
+
+    def collected(
+        self, task: Task, room_chars: int, *, timed_out: bool, elapsed: float, lines: Sequence[str]
+    ) -> dict[str, Any]:
+        """The answer of `collect_task`."""
+        text, path = self.summary(task, room_chars)
+        answer: dict[str, Any] = {
+            "task_id": task.id,
+            "status": async_status(task.state),
+            "elapsed": round(elapsed, 2),
+            "timed_out": timed_out,
+            "output": _fit("\n".join(lines), room_chars // 2),
+            "summary": text,
+            "output_lines": len(lines),
+        }
+        result = task.result
+        if result is None:
+            return answer
+        answer |= {"exit_reason": result.exit_reason, "truncated": result.truncated, "model": result.model}
+        answer |= {"api_calls": result.api_calls, "tokens": tokens(result.usage), "cost_usd": result.usage.cost_usd}
+        if result.error:
+            answer["error"] = result.error
+        if path:
+            answer["report_path"] = path
+        if result.missed_steer:
+            answer["missed_steer"] = list(result.missed_steer)
+        if result.children:
+            answer["children"] = [msgspec.to_builtins(child) for child in result.children]
+        return answer
+
+    def notice(self, task: Task, room_tokens: int, dispatched_at: float | None = None) -> str:
+        """What an idle or busy parent reads of a child's end: self-contained, since it may have forgotten the child."""
+        result = task.result
+        if result is None:
+            return ""
+        text, _ = self.summary(task, self.room_for(1, room_tokens))
+        mark = {"completed": "✓", "exhausted": "⚠"}.get(result.state, "✗")
+        cost = f", ${result.subtree_usage.cost_usd:.4f}" if result.subtree_usage.cost_usd is not None else ""
+        when = f"dispatched {time.strftime('%H:%M:%S', time.localtime(dispatched_at))}, " if dispatched_at else ""
+        lines = [
+            f"[ASYNC DELEGATION COMPLETE — {task.id}]",
+            f"Goal: {_fit(plain_text(task.spec.goal), 2_000)}",
+            f"Role: {task.spec.role} · model: {result.model} · toolsets: {', '.join(task.spec.toolsets) or 'none'}",
+            f"Outcome: {mark} {async_status(result.state)} ({result.exit_reason}), {when}{result.api_calls} api calls, "
+            f"{result.elapsed:.1f} s{cost}",
+        ]
+        if result.error:
+            lines.append(f"Error: {result.error}")
+        if result.missed_steer:
+            lines.append(f"Corrections that came too late: {'; '.join(result.missed_steer)}")
+        return "\n".join([*lines, "--- RESULT ---", text or "(no text)"])
+
+
+def _fit(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = max(20, limit // 2 - 20)
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"

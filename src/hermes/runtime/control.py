@@ -1,0 +1,223 @@
+"""The verbs on living tasks: check, steer, follow up, collect, wait, cancel, list. Each also exists as a model tool.
+
+None raises for what a caller may have got wrong in naming a task: `find` says what it found, and the verbs answer with
+the state they met. A control message is stored before it takes effect and ends as delivered, missed or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Literal
+
+import anyio
+import msgspec
+
+from hermes.core.events import ControlDelivered, ControlReceived, ControlRefused
+from hermes.core.inbox import FollowUp, SteerMessage
+from hermes.core.messages import Content, Text
+from hermes.core.scope import TaskScope
+from hermes.core.views import TaskView
+from hermes.runtime.supervisor import Supervisor
+from hermes.runtime.task import Task
+from hermes.store.ops import InboxRow, MarkInbox, Op, PutInbox, Unit
+
+__all__ = ["Control", "Found", "Receipt"]
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a control message: queued, delivered, missed, refused."""
+
+    id: str
+    state: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A task found by its id, or the ids nearest to what was asked."""
+
+    task: Task | None
+    nearest: tuple[str, ...] = ()
+
+
+class Control:
+    """The verbs, for one supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._receipts = 0
+
+    # -- who sees what ----------------------------------------------------------------------------------------------
+
+    def visible(self, caller: TaskScope | None, session_id: str | None = None) -> list[Task]:
+        """Tasks the caller may see: its own subtree; the conversation itself sees everything of its session."""
+        tasks = list(self._supervisor.tasks.values())
+        if caller is None:
+            return [task for task in tasks if session_id is None or task.scope.session_id == session_id]
+        if caller.depth == 0 and caller.kind == "main":
+            return [task for task in tasks if task.scope.session_id == caller.session_id and task.id != caller.task_id]
+        own = self._supervisor.tasks.get(caller.task_id)
+        return own.subtree()[:-1] if own is not None else []
+
+    def find(self, task_id: str, caller: TaskScope | None = None, session_id: str | None = None) -> Found:
+        """Find a task by id or unique prefix among those the caller may see."""
+        visible = {task.id: task for task in self.visible(caller, session_id)}
+        if task_id in visible:
+            return Found(visible[task_id])
+        matches = [task for key, task in visible.items() if task_id and key.startswith(task_id)]
+        if len(matches) == 1:
+            return Found(matches[0])
+        if matches:
+            return Found(None, tuple(task.id for task in matches[:3]))
+        return Found(None, tuple(get_close_matches(task_id, list(visible), n=3, cutoff=0.5)))
+
+    def view(self, task: Task) -> TaskView:
+        """What the events say of a task."""
+        return self._supervisor.bus.tree.tasks[task.id]
+
+    def seconds(self, task: Task) -> float:
+        """Elapsed seconds of a task, fixed once it ended; 0 while it is queued."""
+        if task.result is not None:
+            return task.result.elapsed
+        return anyio.current_time() - task.started_at if task.started_at is not None else 0.0
+
+    # -- talking to a task ------------------------------------------------------------------------------------------
+
+    async def steer(self, task: Task, text: str, *, sender: str = "user") -> Receipt | None:
+        """Store a correction and queue it for the next boundary. None: the task has ended."""
+        if task.ended or task.ending:
+            return None
+        receipt = self._receipt()
+        await self._store(task, receipt, "steer", text, sender)
+        if task.ended or task.ending:
+            self._refuse(task, receipt, "steer", "the task ended")
+            return None
+        task.inbox.steer(SteerMessage(receipt=receipt, text=text, sender=sender, at=self._supervisor.clock.now()))
+        return Receipt(id=receipt, state="queued")
+
+    async def follow_up(self, task: Task, content: Content | str) -> Receipt | None:
+        """Store the next input of a task that rests between inputs. None: the task has ended."""
+        parts = (Text(content),) if isinstance(content, str) else content
+        if task.ended or task.ending:
+            return None
+        receipt = self._receipt()
+        text = "".join(part.text for part in parts if isinstance(part, Text))
+        await self._store(task, receipt, "follow_up", text, "user")
+        if task.ended or task.ending:
+            self._refuse(task, receipt, "follow_up", "the task ended")
+            return None
+        task.inbox.follow_up(FollowUp(receipt=receipt, content=parts, at=self._supervisor.clock.now()))
+        return Receipt(id=receipt, state="queued")
+
+    def delivered(self, task: Task, receipt: str, position: int) -> None:
+        """A control message stands in the history."""
+        task.emit(ControlDelivered(receipt=receipt, verb=self._verb(task, receipt), position=position))
+
+    def _verb(self, task: Task, receipt: str) -> str:
+        return str(self.view(task).receipts.get(receipt, {}).get("verb", "steer"))
+
+    def _receipt(self) -> str:
+        self._receipts += 1
+        return f"{self._supervisor.owner[:8]}-{self._receipts}"
+
+    async def _store(self, task: Task, receipt: str, verb: str, text: str, sender: str) -> None:
+        redacted = self._supervisor.redact(text.encode("utf-8", "replace")).decode()
+        row = InboxRow(
+            receipt=receipt,
+            task_id=task.id,
+            verb=verb,
+            text=redacted,
+            sender=sender,
+            state="queued",
+            created_at=self._supervisor.clock.now(),
+        )
+        ticket = self._supervisor.store.submit(Unit(ops=(PutInbox(row=row),)))
+        task.emit(ControlReceived(receipt=receipt, verb=verb, text=redacted, sender=sender))
+        await ticket.wait()
+
+    def _refuse(self, task: Task, receipt: str, verb: str, reason: str) -> None:
+        self._supervisor.store.submit(Unit(ops=(MarkInbox(receipt=receipt, state="refused"),)))
+        task.emit(ControlRefused(receipt=receipt, verb=verb, reason=reason))
+
+    # -- waiting for tasks ------------------------------------------------------------------------------------------
+
+    async def collect(
+        self,
+        tasks: Sequence[Task],
+        *,
+        mode: Literal["all", "any"] = "all",
+        timeout: float | None = None,
+        caller: Task | None = None,
+    ) -> bool:
+        """Wait until all (or any) of the tasks ended; False when the time passed first. The tasks go on.
+
+        The caller's slot is lent meanwhile. While somebody waits no notice is made of the end; if the wait is left
+        without taking the result, the notice is made then.
+        """
+        supervisor = self._supervisor
+        for task in tasks:
+            task.collectors += 1
+        if caller is not None:
+            supervisor.admission.lend(caller)
+        try:
+            with anyio.move_on_after(timeout) as scope:
+                if mode == "all":
+                    for task in tasks:
+                        await task.done.wait()
+                else:
+                    await self._any(tasks)
+            return not scope.cancelled_caught
+        finally:
+            for task in tasks:
+                task.collectors -= 1
+                if task.ended:
+                    supervisor.tell(task)
+            if caller is not None:
+                await supervisor.admission.take_back(caller)
+
+    async def _any(self, tasks: Sequence[Task]) -> None:
+        if any(task.ended for task in tasks):
+            return
+        async with anyio.create_task_group() as group:
+
+            async def one(task: Task) -> None:
+                await task.done.wait()
+                group.cancel_scope.cancel()
+
+            for task in tasks:
+                group.start_soon(one, task)
+
+    # -- stopping ---------------------------------------------------------------------------------------------------
+
+    async def cancel(self, tasks: Sequence[Task], text: str, *, sender: str = "user") -> list[Task]:
+        """Stop tasks and everything under them; returns those that were still going. Partial results are kept.
+
+        The intent is stored for the whole subtree in one commit and its admission closed first, so that nothing is
+        born behind its back and a crash in between brings nothing back.
+        """
+        supervisor = self._supervisor
+        going = [task for task in tasks if not task.ended and not task.ending]
+        subtree = list({task.id: task for top in going for task in top.subtree() if not task.ended}.values())
+        ops: list[Op] = []
+        for task in subtree:
+            task.closed = True
+            receipt = self._receipt()
+            ops.append(
+                PutInbox(
+                    row=InboxRow(
+                        receipt=receipt,
+                        task_id=task.id,
+                        verb="cancel",
+                        text=text,
+                        sender=sender,
+                        state="delivered",
+                        created_at=supervisor.clock.now(),
+                    )
+                )
+            )
+            task.emit(ControlReceived(receipt=receipt, verb="cancel", text=text, sender=sender))
+        if not ops:
+            return []
+        await supervisor.store.submit(Unit(ops=tuple(ops))).wait()
+        for task in subtree:
+            task.halt("cancelled", text)
+        return going

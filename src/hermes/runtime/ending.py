@@ -1,0 +1,190 @@
+"""How a task ends: the state decided once, the result folded from its events, the end committed, then told."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from hermes.core.agent import Outcome
+from hermes.core.codec import encode_json
+from hermes.core.errors import HermesError, OperatorError
+from hermes.core.events import ControlMissed, TaskEnded, TaskSuspended
+from hermes.core.messages import plain_text
+from hermes.core.result import ChildRef, TaskResult, async_status, exit_reason
+from hermes.core.views import TaskView
+from hermes.runtime.task import Task
+from hermes.store.ops import DeliveryRow, EndTask, Fence, MarkInbox, Op, PutDelivery, SetTaskState, Unit
+
+if TYPE_CHECKING:
+    from hermes.runtime.supervisor import Supervisor
+
+__all__ = ["Ending"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that the end of a task waits for its children to stop.
+GRACE = 10.0
+
+State = Literal["completed", "exhausted", "timed_out", "cancelled", "failed"]
+
+
+class Ending:
+    """Ends tasks for the supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    async def end(self, task: Task, outcome: Outcome | None, failure: Exception | None) -> None:
+        """Record the end of a task and tell whoever listens. Runs shielded."""
+        supervisor = self._supervisor
+        state, error = self._state(task, outcome, failure)
+        if state != "completed":
+            await self._stop_children(task)
+        await self.clean(task)
+        supervisor.admission.release(task)
+        result = self._result(task, state, error, outcome)
+        told = task.parent is not None and not task.spec.detached
+        ops: list[Op] = [
+            EndTask(
+                task_id=task.id,
+                state=state,
+                ended_at=supervisor.clock.now(),
+                end=supervisor.redact(encode_json(result)),
+            )
+        ]
+        missed = [*((steer.receipt, "steer", steer.text) for steer in task.inbox.steers)]
+        missed.extend((item.receipt, "follow_up", plain_text(item.content)) for item in task.inbox.follow_ups)
+        ops.extend(MarkInbox(receipt=receipt, state="missed") for receipt, _, _ in missed)
+        if told:
+            target = supervisor.listener(task)
+            ops.append(
+                PutDelivery(
+                    row=DeliveryRow(
+                        child_id=task.id,
+                        target_id=target.id if target is not None else task.scope.root_id,
+                        created_at=supervisor.clock.now(),
+                    )
+                )
+            )
+        ticket = supervisor.store.submit(
+            Unit(ops=tuple(ops), fences=(Fence(task_id=task.id, owner=task.owner, epoch=task.epoch),))
+        )
+        await ticket.wait()
+        task.state, task.result = state, result
+        task.delivery = "pending" if told else "none"
+        for receipt, verb, text in missed:
+            task.emit(ControlMissed(receipt=receipt, verb=verb, text=text))
+        self._announce(task, result)
+        task.history = None  # an ended task keeps its result, not its conversation
+        supervisor.left(task)
+        supervisor.tell(task)
+
+    async def clean(self, task: Task) -> None:
+        """End what the task's environment still runs. Safe to call twice."""
+        environment, task.environment = task.environment, None
+        if environment is None:
+            return
+        with anyio.CancelScope(shield=True), anyio.move_on_after(GRACE):
+            await environment.close()
+
+    def suspend(self, task: Task, reason: str) -> None:
+        """Note that a task stops here without an end."""
+        self._supervisor.store.submit(
+            Unit(
+                ops=(SetTaskState(task_id=task.id, state="suspended"),),
+                fences=(Fence(task_id=task.id, owner=task.owner, epoch=task.epoch),),
+            )
+        )
+        task.emit(TaskSuspended(reason=reason))
+
+    async def _stop_children(self, task: Task) -> None:
+        task.closed = True
+        for child in task.subtree()[:-1]:
+            child.halt("cancelled", f"its parent {task.id} ended")
+        with anyio.move_on_after(GRACE):
+            for child in task.children:
+                if not child.spec.detached:
+                    await child.done.wait()
+
+    def _state(self, task: Task, outcome: Outcome | None, failure: Exception | None) -> tuple[State, str]:
+        """The state and the one most informative line about it. What really happened wins over what was asked."""
+        if failure is not None:
+            if not isinstance(failure, HermesError):
+                logger.error("task %s failed: %s", task.id, "".join(traceback.format_exception(failure)))
+                return "failed", f"{type(failure).__name__}: {failure}"
+            return "failed", str(failure)
+        if outcome is not None and not task.cancel_scope.cancelled_caught:
+            if outcome.state == "cancelled":
+                return "cancelled", outcome.error
+            return outcome.state, outcome.error
+        if task.stop in ("clock", "inactivity"):
+            return "timed_out", task.stop_text
+        return "cancelled", task.stop_text or "cancelled"
+
+    def _result(self, task: Task, state: State, error: str, outcome: Outcome | None) -> TaskResult:
+        tree = self._supervisor.bus.tree
+        view = tree.tasks.get(task.id) or TaskView(task.id, task.scope.session_id, task.scope.parent_id)
+        now = anyio.current_time()
+        text = outcome.text if outcome is not None else self._last_text(task)
+        note = ""
+        if state == "completed" and not text.strip():
+            done = ", ".join(trace.tool for trace in view.trace) or "no tool calls"
+            note = f"The task ended without a final text. Calls made: {done}."
+        return TaskResult(
+            task_id=task.id,
+            state=state,
+            exit_reason=exit_reason(state, outcome.limit if outcome is not None else None),
+            summary=text,
+            error=error,
+            note=note,
+            truncated=state in ("exhausted", "timed_out"),
+            partial=outcome.partial if outcome is not None else state != "completed",
+            permanent=outcome.permanent if outcome is not None else False,
+            error_reason=outcome.reason if outcome is not None else "",
+            retry_after=outcome.retry_after if outcome is not None else None,
+            elapsed=now - task.started_at if task.started_at is not None else 0.0,
+            api_calls=view.api_calls,
+            usage=view.usage,
+            subtree_usage=tree.subtree_usage(task.id),
+            model=view.model,
+            tool_trace=tuple(view.trace),
+            files_read=tuple(view.files_read)[:40],
+            files_written=tuple(view.files_written)[:40],
+            missed_steer=tuple(steer.text for steer in task.inbox.steers),
+            children=tuple(ChildRef(task_id=child.id, status=async_status(child.state)) for child in task.children),
+            output=tuple(view.lines),
+        )
+
+    @staticmethod
+    def _last_text(task: Task) -> str:
+        """The newest text of a task that was stopped: its partial result."""
+        if task.history is None:
+            return ""
+        for entry in reversed(task.history.view()):
+            text = getattr(entry, "text", "")
+            if type(entry).__name__ == "Assistant" and text.strip():
+                return str(text)
+        return ""
+
+    def _announce(self, task: Task, result: TaskResult) -> None:
+        task.emit(
+            TaskEnded(
+                state=result.state,
+                status=async_status(result.state),
+                exit_reason=result.exit_reason,
+                summary=result.summary[:500],
+                error=result.error,
+                elapsed=round(result.elapsed, 3),
+                usage=result.usage,
+                api_calls=result.api_calls,
+                truncated=result.truncated,
+            )
+        )
+
+
+def failure_of(result: TaskResult) -> OperatorError:
+    """The error a caller raises for a task that did not complete."""
+    return OperatorError(result.error or f"the task ended as {result.state}")

@@ -1,0 +1,121 @@
+"""The journal of one task: history and calls as units of the store, redacted and fenced.
+
+Encodes on the loop (the writer encodes nothing) and replaces known secrets in the bytes, so that no row holds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hermes.core.codec import encode_entry, encode_json
+from hermes.core.history import Pending, Segment, Taken
+from hermes.core.messages import Entry, ToolResult
+from hermes.runtime.task import Task
+from hermes.store.ops import (
+    AddEntry,
+    CallEnded,
+    CallStarted,
+    ConsumeDelivery,
+    Fence,
+    MarkInbox,
+    Op,
+    PutSegment,
+    SegmentRow,
+    Store,
+    Unit,
+)
+
+__all__ = ["TaskJournal"]
+
+Redact = Callable[[bytes], bytes]
+
+
+class TaskJournal:
+    """Writes the history of `task`. `consumed(child_id)` marks a child's end as told."""
+
+    def __init__(
+        self,
+        task: Task,
+        store: Store,
+        *,
+        redact: Redact,
+        now: Callable[[], float],
+        consumed: Callable[[str], bool],
+        delivered: Callable[[str, int], None],
+    ) -> None:
+        self._task = task
+        self._store = store
+        self._redact = redact
+        self._now = now
+        self._consumed = consumed
+        self._delivered = delivered
+
+    def _submit(self, ops: list[Op]) -> Pending:
+        task = self._task
+        return self._store.submit(
+            Unit(ops=tuple(ops), fences=(Fence(task_id=task.id, owner=task.owner, epoch=task.epoch),))
+        )
+
+    def _entry(self, position: int, entry: Entry) -> AddEntry:
+        return AddEntry(
+            task_id=self._task.id,
+            position=position,
+            kind=type(entry).__name__.lower(),
+            at=entry.at,
+            body=self._redact(encode_entry(entry)),
+        )
+
+    def segment(self, segment: Segment, entries: Sequence[tuple[int, Entry]]) -> Pending:
+        """Write a segment with its first entries."""
+        ops: list[Op] = [
+            PutSegment(
+                row=SegmentRow(
+                    task_id=self._task.id,
+                    segment=segment.number,
+                    start=segment.start,
+                    system=self._redact(segment.system.encode()).decode(),
+                    nonce=segment.nonce,
+                    tools=encode_json(segment.tools),
+                    created_at=self._now(),
+                )
+            )
+        ]
+        ops.extend(self._entry(position, entry) for position, entry in entries)
+        return self._submit(ops)
+
+    def entries(
+        self, entries: Sequence[tuple[int, Entry]], started: Sequence[tuple[int, int, str]], taken: Taken
+    ) -> Pending:
+        """Write entries, the marks of calls that start with them, and what they take out of the inbox."""
+        ops: list[Op] = [self._entry(position, entry) for position, entry in entries]
+        now = self._now()
+        ops.extend(
+            CallStarted(task_id=self._task.id, position=position, index=index, name=name, at=now)
+            for position, index, name in started
+        )
+        first = entries[0][0] if entries else 0
+        for offset, receipt in enumerate(taken.receipts):
+            position = first + offset
+            ops.append(MarkInbox(receipt=receipt, state="delivered", position=position))
+            self._delivered(receipt, position)
+        last = entries[-1][0] if entries else 0
+        ops.extend(
+            ConsumeDelivery(child_id=child, by=f"notice:{last}") for child in taken.children if self._consumed(child)
+        )
+        return self._submit(ops)
+
+    def call_ended(self, result: ToolResult, delivers: Sequence[str]) -> Pending:
+        """Write a call's result and what it delivers."""
+        ops: list[Op] = [
+            CallEnded(
+                task_id=self._task.id,
+                position=result.position,
+                index=result.index,
+                name=result.name,
+                at=result.at,
+                result=self._redact(encode_entry(result)),
+            )
+        ]
+        by = f"{self._task.id}:{result.position}:{result.index}"
+        ops.extend(ConsumeDelivery(child_id=child, by=by) for child in delivers if self._consumed(child))
+        return self._submit(ops)

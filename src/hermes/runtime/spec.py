@@ -1,0 +1,64 @@
+"""What a task is asked to be: plain data, stored with the task so that another process can build it again.
+
+No key and no object stands in a specification; the builder finds both again by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hermes.core.limits import Limits
+from hermes.core.messages import Content
+from hermes.core.scope import Role, TaskKind
+
+__all__ = ["ModelChoice", "SpawnRequest", "TaskSpec"]
+
+
+class ModelChoice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which model, by name, and where. Empty fields are inherited from the parent, then from the configuration."""
+
+    name: str = ""
+    provider: str = ""
+    base_url: str = ""
+
+
+class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One task.
+
+    `system` is the whole system text but for what the builder adds for its tools; `goal` the first input, `toolsets`
+    what it is offered, `ceiling` what its children may be offered. `interactive`: it rests between inputs instead of
+    ending. `unattended`: nobody can answer a question. `detached`: its parent neither waits for it nor hears its end as
+    a child's (a `/background` run). `workspace` is absolute. `prefill` and `extra` go to the model with each request.
+    """
+
+    kind: TaskKind
+    goal: Content = ()
+    label: str = ""
+    system: str = ""
+    role: Role = "leaf"
+    toolsets: tuple[str, ...] = ()
+    ceiling: tuple[str, ...] = ()
+    model: ModelChoice = ModelChoice()
+    limits: Limits = Limits()
+    workspace: str = "."
+    interactive: bool = False
+    unattended: bool = True
+    detached: bool = False
+    reasoning_effort: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    prefill: tuple[Mapping[str, str], ...] = ()
+    extra: Mapping[str, Any] = {}
+    source: str = "user"
+
+
+class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A task to be spawned; `group` names what is spawned by one call, `index` of `count` its place there."""
+
+    spec: TaskSpec
+    group: str = ""
+    index: int = 0
+    count: int = 1

@@ -1,0 +1,389 @@
+"""The supervisor: every task is born, runs and ends here, in one task group, whatever spawned it.
+
+The tree is data (`parent`, `children`); a child never runs in its parent's coroutine. A task ends exactly once, the
+first end wins, and the end is recorded shielded. The verbs on living tasks (steer, collect, cancel, …) are in
+`control.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hermes.core.agent import Agent, Outcome
+from hermes.core.clock import Clock
+from hermes.core.codec import encode_json
+from hermes.core.errors import AdmissionRefused, HermesError, OperatorError, StoreError
+from hermes.core.events import Envelope, Event, TaskQueued, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
+from hermes.core.ids import IdSource, random_hex, task_id
+from hermes.core.inbox import ChildEnd
+from hermes.core.limits import Budget
+from hermes.core.messages import plain_text
+from hermes.core.scope import CallKey, TaskScope
+from hermes.runtime.admission import Admission
+from hermes.runtime.bus import Bus
+from hermes.runtime.deadlines import Deadlines
+from hermes.runtime.ending import Ending
+from hermes.runtime.spec import SpawnRequest
+from hermes.runtime.task import Task
+from hermes.store.ops import AddTask, Fence, Op, SetTaskState, Store, TaskRow, Ticket, Unit
+
+__all__ = ["Build", "Policy", "Supervisor"]
+
+#: Makes the agent of a task that got its slot.
+Build = Callable[[Task], Awaitable[Agent]]
+_PROGRESS = (TurnEnded, ToolStarted, ToolEnded, ToolProgress)
+
+
+class Policy:
+    """What admission knows of the configuration: deepest spawn, most live tasks of a session's tree."""
+
+    def __init__(self, *, max_spawn_depth: int, max_live: int, orchestrators: bool = True) -> None:
+        self.max_spawn_depth = max_spawn_depth
+        self.max_live = max_live
+        self.orchestrators = orchestrators
+
+
+class Supervisor:
+    """Owns the tasks of one process. `notice` writes what a parent reads of a child's end."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        bus: Bus,
+        admission: Admission,
+        build: Build,
+        policy: Policy,
+        clock: Clock,
+        owner: str,
+        redact: Callable[[bytes], bytes],
+        notice: Callable[[Task], str],
+        ids: IdSource = random_hex,
+        keep_ended: bool = True,
+    ) -> None:
+        self.bus = bus
+        self.store = store
+        self.policy = policy
+        self.admission = admission
+        self.tasks: dict[str, Task] = {}
+        self.clock = clock
+        self.owner = owner
+        self.notice = notice
+        self.redact = redact
+        self.closing = False
+        self.broken: StoreError | None = None
+        self._build = build
+        self._ids = ids
+        self._used: set[str] = set()
+        self._keep_ended = keep_ended
+        self._by_key: dict[tuple[str, int, int], list[Task]] = {}
+        self._live: dict[str, int] = {}
+        self._ending = Ending(self)
+        self._group: TaskGroup | None = None
+        self._deadlines = Deadlines(bus.tree)
+
+    def start(self, group: TaskGroup) -> None:
+        """Begin: everything runs in `group` from now on."""
+        self._group = group
+        self.admission.start(group)
+        self._deadlines.start(group)
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def emit(self, task: Task, event: Event) -> None:
+        """Stamp an event and publish it."""
+        if isinstance(event, _PROGRESS):
+            task.last_step = anyio.current_time()
+        self.bus.publish(
+            Envelope(
+                seq=self.bus.next_sequence(),
+                at=self.clock.now(),
+                session_id=task.scope.session_id,
+                task_id=task.id,
+                parent_id=task.scope.parent_id,
+                event=event,
+            )
+        )
+
+    # -- spawn ------------------------------------------------------------------------------------------------------
+
+    async def spawn(
+        self,
+        requests: Sequence[SpawnRequest],
+        *,
+        session_id: str,
+        parent: Task | None = None,
+        key: CallKey | None = None,
+        first: Sequence[Op] = (),
+    ) -> list[Task]:
+        """Create tasks, all or none, and return once their rows are committed; they start when admitted.
+
+        Repeating a spawn with the same `key` returns the tasks it made before. `first` are operations of the same
+        transaction (a new session's row).
+
+        Raises:
+            AdmissionRefused: depth, live cap, or the subtree is being stopped. Nothing was created.
+            StoreError: the rows could not be written. Nothing runs.
+        """
+        if key is not None and parent is not None:
+            known = self._by_key.get((parent.id, key.position, key.index))
+            if known is not None:
+                return known
+        self._admit(requests, session_id, parent)
+        group = self._group
+        if group is None:
+            raise OperatorError("the runtime is not running")
+        tasks = [self._create(request, session_id, parent) for request in requests]
+        if key is not None and parent is not None:
+            self._by_key[(parent.id, key.position, key.index)] = tasks
+        rows = [AddTask(row=self._row(task, request, key)) for task, request in zip(tasks, requests, strict=True)]
+        ticket = self.store.submit(Unit(ops=(*first, *rows)))
+        waiting = self.admission.waiting()
+        for offset, (task, request) in enumerate(zip(tasks, requests, strict=True)):
+            self._announce(task, request, waiting + offset + 1)
+            group.start_soon(self._life, task, ticket, name=task.id)
+        await ticket.wait()
+        return tasks
+
+    def _admit(self, requests: Sequence[SpawnRequest], session_id: str, parent: Task | None) -> None:
+        if self.broken is not None:
+            raise AdmissionRefused(f"nothing can be started: {self.broken}")
+        if self.closing:
+            raise AdmissionRefused("nothing can be started: the program is ending")
+        if parent is None:
+            return
+        ancestor: Task | None = parent
+        while ancestor is not None:
+            if ancestor.closed or ancestor.ending or ancestor.ended:
+                raise AdmissionRefused(f"nothing can be started under {ancestor.id}: it is being stopped")
+            ancestor = ancestor.parent
+        detached = all(request.spec.detached for request in requests)
+        if not detached and parent.scope.depth >= self.policy.max_spawn_depth:
+            raise AdmissionRefused(
+                f"the depth limit is reached: a task at depth {parent.scope.depth} may not start children "
+                f"(delegation.max_spawn_depth is {self.policy.max_spawn_depth}). Do the work yourself."
+            )
+        live = self._live.get(session_id, 0)
+        room = self.policy.max_live - live
+        if len(requests) > room:
+            raise AdmissionRefused(
+                f"{len(requests)} tasks were asked for and {max(0, room)} more may live in this session "
+                f"({live} of {self.policy.max_live} do, delegation.max_live_children). Ask for fewer, or wait for some."
+            )
+
+    def _create(self, request: SpawnRequest, session_id: str, parent: Task | None) -> Task:
+        spec = request.spec
+        while True:
+            new_id = task_id(spec.kind, self._ids)
+            if new_id not in self._used:
+                break
+        self._used.add(new_id)
+        label = spec.label or plain_text(spec.goal)[:40]
+        scope = TaskScope(
+            task_id=new_id,
+            session_id=session_id,
+            root_id=parent.scope.root_id if parent is not None else new_id,
+            parent_id=parent.id if parent is not None else None,
+            kind=spec.kind,
+            role=spec.role,
+            depth=0 if parent is None or spec.detached else parent.scope.depth + 1,
+            workspace=spec.workspace,
+            path=(*(parent.scope.path if parent is not None else ()), label),
+        )
+        budget = Budget(spec.limits, new_id, parent.budget if parent is not None else None)
+        task = Task(scope, spec, parent=parent, budget=budget, owner=self.owner, emit=self.emit)
+        self.tasks[new_id] = task
+        if parent is not None:
+            parent.children.append(task)
+            self._live[session_id] = self._live.get(session_id, 0) + 1
+        return task
+
+    def _row(self, task: Task, request: SpawnRequest, key: CallKey | None) -> TaskRow:
+        scope = task.scope
+        return TaskRow(
+            task_id=scope.task_id,
+            session_id=scope.session_id,
+            root_id=scope.root_id,
+            parent_id=scope.parent_id,
+            kind=scope.kind,
+            role=scope.role,
+            depth=scope.depth,
+            goal=self.redact(plain_text(task.spec.goal)[:2_000].encode("utf-8", "replace")).decode(),
+            state="queued",
+            spec=self.redact(encode_json(task.spec)),
+            owner=self.owner,
+            epoch=task.epoch,
+            call_key=f"{key.position}:{key.index}" if key is not None else None,
+            child_index=request.index,
+            group_id=request.group,
+            attempt=1,
+            created_at=self.clock.now(),
+        )
+
+    def _announce(self, task: Task, request: SpawnRequest, position: int) -> None:
+        spec = task.spec
+        task.emit(
+            TaskQueued(
+                kind=spec.kind,
+                goal=plain_text(spec.goal)[:2_000],
+                depth=task.scope.depth,
+                role=spec.role,
+                model=spec.model.name,
+                toolsets=spec.toolsets,
+                position=0 if spec.interactive else position,
+                group=request.group,
+                index=request.index,
+                count=request.count,
+                label=spec.label,
+            )
+        )
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    async def _life(self, task: Task, row: Ticket) -> None:
+        """Run one task from its row to its end. Nothing that fails in it reaches the group."""
+        outcome: Outcome | None = None
+        failure: Exception | None = None
+        try:
+            with task.cancel_scope:
+                try:
+                    await row.wait()
+                    await self.admission.acquire(task)
+                    self._begin(task)
+                    agent = await self._build(task)
+                    outcome = await agent.run()
+                except Exception as error:  # noqa: BLE001  a task's failure is its result, never its siblings'
+                    failure = first_of(error)
+            task.ending = True
+            if isinstance(failure, StoreError):
+                self.break_off(failure)
+            if task.stop in ("shutdown", "broken") or self.broken is not None:
+                return  # no end is recorded: the disk is behind, or the task goes on in another process
+            with anyio.CancelScope(shield=True):
+                await self._ending.end(task, outcome, failure)
+        except StoreError as error:
+            self.break_off(error)
+        finally:
+            task.ending = True
+            self.admission.release(task)
+            await self._ending.clean(task)
+            task.done.set()
+
+    def _begin(self, task: Task) -> None:
+        now = anyio.current_time()
+        task.state = "running"
+        task.started_at = task.last_step = now
+        self.store.submit(
+            Unit(
+                ops=(SetTaskState(task_id=task.id, state="running", started_at=self.clock.now()),),
+                fences=(Fence(task_id=task.id, owner=task.owner, epoch=task.epoch),),
+            )
+        )
+        task.emit(TaskStarted(attempt=1, model=task.spec.model.name))
+        task.started.set()
+        self._deadlines.watch(task)
+
+    async def rest(self, task: Task) -> bool:
+        """The model has nothing more to do. True: look at the inbox again; False: the task may end.
+
+        An interactive task waits for the next input; any other waits for its living children, its slot lent.
+        """
+        inbox = task.inbox
+        if task.spec.interactive:
+            while not inbox.closed:
+                if inbox.follow_ups or inbox.steers:
+                    return True
+                if inbox.ends:
+                    await self._let_type(task)
+                    return True
+                await inbox.changed()
+            return False
+        if inbox.pending:
+            return True
+        if not task.living_children():
+            return False
+        self.admission.lend(task)
+        try:
+            while not inbox.pending and task.living_children():
+                await inbox.changed()
+        finally:
+            await self.admission.take_back(task)
+        return True
+
+    async def _let_type(self, task: Task) -> None:
+        """A completion takes a turn when nobody types, or after two seconds."""
+        with anyio.move_on_after(2.0):
+            while task.composing and not task.inbox.follow_ups:
+                await task.inbox.changed()
+
+    def tell(self, child: Task) -> None:
+        """Put a child's end into the inbox of whoever has to hear of it, unless somebody is collecting it."""
+        if child.delivery != "pending" or child.collectors:
+            return
+        target = self.listener(child)
+        if target is not None:
+            target.inbox.notify(ChildEnd(task_id=child.id, text=self.notice(child), at=self.clock.now()))
+
+    def listener(self, child: Task) -> Task | None:
+        """The nearest living ancestor, who hears of a child's end."""
+        ancestor = child.parent
+        while ancestor is not None and (ancestor.ended or ancestor.ending):
+            ancestor = ancestor.parent
+        return ancestor
+
+    def consumed(self, child_id: str) -> bool:
+        """Mark a child's end as told; False when it was, or is not known here."""
+        child = self.tasks.get(child_id)
+        if child is None or child.delivery != "pending":
+            return False
+        child.delivery = "consumed"
+        target = self.listener(child)
+        if target is not None:
+            target.inbox.withdraw(child_id)
+        return True
+
+    def left(self, task: Task) -> None:
+        """A task has ended: it no longer counts as live."""
+        if task.parent is not None:
+            session = task.scope.session_id
+            self._live[session] = self._live.get(session, 1) - 1
+            task.parent.inbox.wake()
+
+    def forget(self, task: Task) -> None:
+        """Drop an ended tree from memory (a finished batch row); its rows stay in the store."""
+        for child in task.children:
+            self.forget(child)
+        self.tasks.pop(task.id, None)
+        if task.parent is None:
+            self.bus.tree.forget(task.id)
+
+    # -- the end of everything --------------------------------------------------------------------------------------
+
+    def break_off(self, error: StoreError) -> None:
+        """The journal cannot be written: stop everything, record nothing more. Restarting recovers."""
+        if self.broken is not None:
+            return
+        self.broken = error
+        for task in list(self.tasks.values()):
+            task.halt("broken", str(error))
+
+    async def shutdown(self) -> None:
+        """Stop every task where it stands, without an end: it can be resumed."""
+        self.closing = True
+        for task in list(self.tasks.values()):
+            if task.halt("shutdown", "the program is ending"):
+                self._ending.suspend(task, "the program is ending")
+        with anyio.move_on_after(10, shield=True):
+            for task in list(self.tasks.values()):
+                await task.done.wait()
+
+
+def first_of(error: Exception) -> Exception:
+    """The first plain error in a group of errors; groups wrap even a single one."""
+    while isinstance(error, ExceptionGroup):
+        plain = [inner for inner in error.exceptions if isinstance(inner, HermesError)]
+        error = plain[0] if plain else error.exceptions[0]
+    return error

@@ -1,0 +1,102 @@
+"""Task: the living object behind a task id, owned by the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import anyio
+
+from hermes.core.environment import Environment
+from hermes.core.events import Event
+from hermes.core.history import History
+from hermes.core.inbox import Inbox
+from hermes.core.limits import Budget
+from hermes.core.model import Model
+from hermes.core.result import TaskResult
+from hermes.core.scope import TaskScope
+from hermes.runtime.spec import TaskSpec
+
+__all__ = ["StopReason", "Task"]
+
+StopReason = Literal["cancelled", "clock", "inactivity", "shutdown", "broken"]
+
+
+class Task:
+    """One task of this process.
+
+    `slot` says that it holds a running slot, `lent` counts the calls during which it gave it away. `collectors` counts
+    who waits for its end right now; while somebody does, no notice is made. `delivery` is the state of its end:
+    none (not ended, or nobody to tell), pending, consumed.
+    """
+
+    def __init__(
+        self,
+        scope: TaskScope,
+        spec: TaskSpec,
+        *,
+        parent: Task | None,
+        budget: Budget,
+        owner: str,
+        emit: Callable[[Task, Event], None],
+    ) -> None:
+        self.scope = scope
+        self.spec = spec
+        self.parent = parent
+        self.budget = budget
+        self.owner = owner
+        self.epoch = 1
+        self.children: list[Task] = []
+        self.state = "queued"
+        self.inbox = Inbox()
+        self.history: History | None = None
+        self.environment: Environment | None = None
+        self.model: Model | None = None
+        self.cancel_scope = anyio.CancelScope()
+        self.stop: StopReason | None = None
+        self.stop_text = ""
+        self.ending = False  # its end is decided and on its way to the disk
+        self.closed = False  # no more children may be born under it
+        self.done = anyio.Event()
+        self.started = anyio.Event()
+        self.result: TaskResult | None = None
+        self.slot = False
+        self.counted = False
+        self.lent = 0
+        self.waiting = False
+        self.collectors = 0
+        self.delivery: Literal["none", "pending", "consumed"] = "none"
+        self.started_at: float | None = None  # of the loop's clock
+        self.last_step = 0.0  # of the loop's clock
+        self.composing = False  # a person is typing: notices wait a little
+        self._emit = emit
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self.scope.task_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether the task has its result."""
+        return self.result is not None
+
+    def emit(self, event: Event) -> None:
+        """Publish an event of this task."""
+        self._emit(self, event)
+
+    def living_children(self) -> list[Task]:
+        """Children this task has to wait for."""
+        return [child for child in self.children if not child.ended and not child.spec.detached]
+
+    def subtree(self) -> list[Task]:
+        """The task and everything under it, leaves first."""
+        return [task for child in self.children for task in child.subtree()] + [self]
+
+    def halt(self, reason: StopReason, text: str) -> bool:
+        """End the task where it stands; False when it has ended or is ending. The first reason counts."""
+        if self.ended or self.ending or self.stop is not None:
+            return False
+        self.stop, self.stop_text = reason, text
+        self.cancel_scope.cancel()
+        return True
