@@ -112,7 +112,7 @@ async def post(
 async def get_bytes(
     session: aiohttp.ClientSession, url: str, *, headers: Mapping[str, str], limit: float, most: int
 ) -> bytes:
-    """Return the body of a GET, or b"" where the answer is not 200 or has more than `most` bytes.
+    """Return the body of a GET, its first `most` bytes, or b"" where the answer is not 200.
 
     Raises:
         StreamTimeout: not complete within `limit` seconds.
@@ -161,15 +161,13 @@ class Body:
         raise StreamTimeout("data" if self._reads else "first byte", limit)
 
     async def rest(self, most: int, *, limit: float) -> bytes:
-        """Return what is left of the body, b"" where that is more than `most` bytes. Raises like `read`."""
+        """Return what is left of the body, at most its first `most` bytes. Raises like `read`."""
         parts: list[bytes] = []
         size = 0
-        while data := await self.read(limit, hold_back=False):
+        while size < most and (data := await self.read(limit, hold_back=False)):
             size += len(data)
-            if size > most:
-                return b""
             parts.append(data)
-        return b"".join(parts)
+        return b"".join(parts)[:most]
 
     async def drain(self) -> None:
         """Read on to the end, so that the connection can be used again; close it where that takes too long."""
