@@ -58,11 +58,12 @@ _JOURNAL = (
         task_id TEXT NOT NULL, position INTEGER NOT NULL, kind TEXT NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
         PRIMARY KEY (task_id, position)
     )""",
+    # Found by their keys only, so one tree each instead of a table and an index: a quarter less work for the writer.
     """CREATE TABLE calls (
         task_id TEXT NOT NULL, position INTEGER NOT NULL, "index" INTEGER NOT NULL, name TEXT NOT NULL,
         state TEXT NOT NULL, started_at REAL NOT NULL, ended_at REAL, result BLOB, pgid INTEGER, process_started TEXT,
         PRIMARY KEY (task_id, position, "index")
-    )""",
+    ) WITHOUT ROWID""",
     """CREATE TABLE inbox (
         n INTEGER PRIMARY KEY, receipt TEXT NOT NULL UNIQUE, task_id TEXT NOT NULL, verb TEXT NOT NULL,
         text TEXT NOT NULL, sender TEXT NOT NULL, state TEXT NOT NULL, created_at REAL NOT NULL, position INTEGER
@@ -76,7 +77,7 @@ _JOURNAL = (
     """CREATE TABLE events (
         session_id TEXT NOT NULL, seq INTEGER NOT NULL, task_id TEXT NOT NULL, type TEXT NOT NULL, at REAL NOT NULL,
         body BLOB NOT NULL, PRIMARY KEY (session_id, seq)
-    )""",
+    ) WITHOUT ROWID""",
     """CREATE TABLE owners (
         owner_id TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, started_at REAL NOT NULL
     )""",

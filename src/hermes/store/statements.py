@@ -184,6 +184,7 @@ _STEPS: dict[type[Any], _Step] = {
     AddOwner: _Step(15, _insert("owners", OwnerRow), _row),
     AdoptTasks: _Step(16, _ADOPT, astuple, must_change=True),
 }
+_ADD_TASK, _ADOPT_TASKS = _STEPS[AddTask].order, _STEPS[AdoptTasks].order
 _ORDERED = sorted(
     {step.order: step for step in [*_STEPS.values(), *(s.first for s in _STEPS.values() if s.first)]}.items()
 )
@@ -206,11 +207,12 @@ def _grouped(units: Sequence[Unit]) -> list[list[_Params]] | None:
     """The parameters of all operations by statement, or None where grouping could change the outcome.
 
     Rows of different tables and different rows of one table do not see each other. So grouping is safe as long as no
-    row is touched by a statement that runs earlier than one that touched it before. Adoption touches rows it does not
-    name, so it is never grouped.
+    row is touched by a statement that runs earlier than one that touched it before, and no fence stands before the task
+    that it names is made. Adoption touches rows it does not name, so it is never grouped.
     """
     rows: list[list[_Params]] = [[] for _ in range(len(_ORDERED))]
     seen: list[dict[Any, int]] = [{} for _ in range(_TABLES)]
+    fenced: set[str] = set()
     steps = _STEPS
     for unit in units:
         for op in unit.ops:
@@ -218,14 +220,16 @@ def _grouped(units: Sequence[Unit]) -> list[list[_Params]] | None:
             order = step.order
             if step.key is not None:
                 touched, key = seen[step.table], step.key(op)
-                if touched.get(key, 0) > order:
+                if touched.get(key, 0) > order or (order == _ADD_TASK and key in fenced):
                     return None
                 touched[key] = order
-            elif order == 16:
+            elif order == _ADOPT_TASKS:
                 return None
             elif step.first is not None:
                 rows[step.first.order].append(step.first.params(op))
             rows[order].append(step.params(op))
+        for fence in unit.fences:
+            fenced.add(fence.task_id)
     return rows
 
 
