@@ -172,7 +172,7 @@ class ReadArguments(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Annotated[str, Meta(description="The file, absolute or relative to the current directory.")]
     offset: Annotated[int, Meta(description="First line, from 1.", ge=1)] = 1
-    limit: Annotated[int, Meta(description="Lines to return.", ge=1, le=5000)] = 1000
+    limit: Annotated[int, Meta(description="Lines to return.", ge=1)] = 1000
 
 
 class WriteArguments(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from hermes.core.tools import CallContext, Tool, ToolOutput, json_output
 
 __all__ = ["ProcessArguments", "process_tool"]
 
+_MAX_LINES = 2_000
 _DESCRIPTION = (
     "Manage background processes started with terminal(background=true). list: all of this task. poll: state and the "
     "output since the last poll. log: lines of the output. wait: until it ends or the timeout passes. kill: end it."
@@ -30,7 +31,7 @@ class ProcessArguments(msgspec.Struct, frozen=True, kw_only=True):
     session_id: Annotated[str, Meta(description="The id that terminal returned; not needed for list.")] = ""
     timeout: Annotated[float | None, Meta(description="Seconds to wait at most (wait).")] = None
     offset: Annotated[int | None, Meta(description="First line, from 1 (log). Left out: the last lines.")] = None
-    limit: Annotated[int, Meta(description="Lines to return (log).", ge=1, le=2000)] = 200
+    limit: Annotated[int, Meta(description="Lines to return (log).", ge=1)] = 200
 
 
 def process_tool(environment: Callable[[], Environment], *, timeout: float) -> Tool:
@@ -47,7 +48,7 @@ def process_tool(environment: Callable[[], Environment], *, timeout: float) -> T
         if arguments.action == "poll":
             return _answer(await place.poll(name))
         if arguments.action == "log":
-            found = await place.log(name, offset=arguments.offset, limit=arguments.limit)
+            found = await place.log(name, offset=arguments.offset, limit=min(arguments.limit, _MAX_LINES))
             return _answer(found, first_line=found.first, total_lines=found.total_lines)
         if arguments.action == "wait":
             found = await place.wait(name, min(timeout if arguments.timeout is None else arguments.timeout, timeout))

@@ -27,6 +27,8 @@ _MAX_FILE = 10 * 1024 * 1024
 _MAX_LINE = 4_000
 _SHOWN_LINE = 300
 _SECONDS = 20.0
+_MAX_CONTEXT = 10
+_MAX_RESULTS = 1_000
 #: A repeated group that itself holds a repetition takes exponential time on a line that nearly matches.
 _EXPONENTIAL = re.compile(r"\((?:[^()\\]|\\.)*[+*}](?:[^()\\]|\\.)*\)[+*{]")
 
@@ -42,9 +44,9 @@ class SearchArguments(msgspec.Struct, frozen=True, kw_only=True):
     )
     path: Annotated[str, Meta(description="Directory or file to search.")] = "."
     file_glob: Annotated[str, Meta(description="Only files whose name matches, e.g. *.md (content).")] = ""
-    limit: Annotated[int, Meta(description="Results to return.", ge=1, le=1000)] = 50
+    limit: Annotated[int, Meta(description="Results to return.", ge=1)] = 50
     offset: Annotated[int, Meta(description="Results to skip.", ge=0)] = 0
-    context: Annotated[int, Meta(description="Lines before and after each match.", ge=0, le=10)] = 0
+    context: Annotated[int, Meta(description="Lines before and after each match.", ge=0)] = 0
     ignore_case: Annotated[bool, Meta(description="Letters match in either case.")] = False
 
 
@@ -120,7 +122,7 @@ class _Search:
         return [] if b"\0" in data[:8192] else data.decode("utf-8", "replace").splitlines()
 
     def _match(self, path: str, lines: list[str], number: int) -> dict[str, Any]:
-        around = self.arguments.context
+        around = min(self.arguments.context, _MAX_CONTEXT)
         match: dict[str, Any] = {"path": path, "line": number + 1, "content": lines[number][:_SHOWN_LINE]}
         if around:
             first = max(0, number - around)
@@ -172,11 +174,12 @@ def _found(search: _Search, expression: re.Pattern[str] | None) -> ToolOutput:
     if not os.path.exists(search.root):
         raise ToolError(f"search_files: there is no {search.root}.")
     arguments = search.arguments
+    limit = min(arguments.limit, _MAX_RESULTS)
     results = search.by_name() if expression is None else search.by_content(expression)
     shown: list[dict[str, Any]] = []
     more = False
     for number, result in enumerate(results):
-        if number >= arguments.offset + arguments.limit:
+        if number >= arguments.offset + limit:
             more = True
             break
         if number >= arguments.offset:
@@ -188,7 +191,7 @@ def _found(search: _Search, expression: re.Pattern[str] | None) -> ToolOutput:
     }
     if more:
         answer["truncated"] = True
-        answer["hint"] = f"There are more; go on with offset={arguments.offset + arguments.limit}."
+        answer["hint"] = f"There are more; go on with offset={arguments.offset + limit}."
     if search.late:
         answer["truncated"] = True
         answer["warning"] = f"The search stopped after {_SECONDS:g} s; search a smaller directory."

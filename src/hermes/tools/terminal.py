@@ -21,8 +21,8 @@ __all__ = ["TerminalArguments", "terminal_tool"]
 _DESCRIPTION = (
     "Run a shell command and return what it printed (stdout and stderr together) and its exit code. Directory, "
     "exported variables and functions last from one call to the next. Standard input is empty, so nothing can be "
-    "answered interactively. For something that keeps running (a server, a watcher) use background=true and the process tool. "
-    "To read, write or search files use the file tools."
+    "answered interactively. For something that keeps running (a server, a watcher) use background=true and the "
+    "process tool. To read, write or search files use the file tools."
 )
 
 
