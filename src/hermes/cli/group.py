@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
@@ -56,7 +57,8 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = COMMANDS.get(cmd_name)
-        if entry is None:
+        # a face that was left out of an installation takes only its own command along
+        if entry is None or importlib.util.find_spec(entry.module) is None:
             return None
         command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
         return command
@@ -92,7 +94,7 @@ class _Commands(click.Group):
     skills="-s --skills",
 )
 @click.pass_context
-def cli(context: click.Context, reasoning: str | None, **given: Any) -> int | None:
+def cli(context: click.Context, /, reasoning: str | None, **given: Any) -> int | None:
     """Hermes runs trees of language-model agents: talk, delegate, watch, steer, and write training data.
 
     Without a command it starts a conversation. Nothing is sent anywhere but to the model you configure: no telemetry.
@@ -110,7 +112,8 @@ def cli(context: click.Context, reasoning: str | None, **given: Any) -> int | No
         return None
     args = ["-Q", f"--query={options.prompt}"] if options.prompt is not None else []
     command = cli.get_command(context, "chat")
-    assert command is not None
+    if command is None:
+        raise UsageError("this installation has no chat. Name a command; `hermes --help` lists them.")
     with command.make_context("chat", args, parent=context) as inner:
         result: int | None = command.invoke(inner)
         return result

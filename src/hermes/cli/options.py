@@ -21,6 +21,7 @@ __all__ = [
     "GlobalOptions",
     "Sources",
     "merged",
+    "home_of",
     "open_sources",
     "options_of",
     "refused",
@@ -116,7 +117,7 @@ def open_sources(options: GlobalOptions, environ: Mapping[str, str] | None = Non
     )
 
 
-class _Names(click.ParamType):
+class _Names(click.ParamType[tuple[str, ...]]):
     name = "csv"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
@@ -126,7 +127,7 @@ class _Names(click.ParamType):
         return names or self.fail("expected names separated by commas", param, ctx)
 
 
-class _Turns(click.ParamType):
+class _Turns(click.ParamType[int | str | None]):
     name = "n"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str | None:

@@ -16,7 +16,7 @@ import msgspec
 
 from hermes.config.schema import FIELDS, KNOWN_UNUSED, SECTIONS, Field
 
-__all__ = ["Misfit", "convert_value", "nearest_key", "substitute", "unsupported"]
+__all__ = ["Misfit", "convert_value", "nearest_key", "substitute", "unsupported", "wanted"]
 
 _UNLIMITED = {"none", "unlimited", "inf", "infinite", "null", "0", "-1", ""}
 _UNLIMITED_KEYS = {"agent.max_turns", "delegation.max_iterations"}

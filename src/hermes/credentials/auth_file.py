@@ -20,7 +20,7 @@ _SECRET_FIELDS = ("access_token", "refresh_token", "api_key", "agent_key")
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One credential. `provider` is named as in the file (`openrouter`, `custom:<name>`); only `usable` ones are sent."""
+    """One credential; `provider` as the file names it (`openrouter`, `custom:<name>`). Only `usable` ones are sent."""
 
     provider: str
     label: str

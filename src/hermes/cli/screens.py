@@ -1,0 +1,36 @@
+"""Plain text shapes that several commands print: aligned rows, JSON, ages. Knows no command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+__all__ = ["print_json", "rows", "when"]
+
+
+def print_json(value: Any) -> None:
+    """Print a value (structs included) as indented JSON."""
+    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+    click.echo(json.dumps(plain, ensure_ascii=False, indent=2))
+
+
+def rows(table: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Lay out rows in aligned columns; the last column is as long as it likes."""
+    if not table:
+        return ""
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)]
+    lines = []
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append((indent + "  ".join([*cells, row[-1]])).rstrip())
+    return "\n".join(lines)
+
+
+def when(seconds: float) -> str:
+    """A time (seconds since the epoch) as local date and minute."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
