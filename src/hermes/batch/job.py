@@ -2,7 +2,8 @@
 work, merge, and say how it ended.
 
 Nothing is run before everything that can be wrong with the input has been looked at, and nothing in an existing folder
-is touched unless `--resume` or `--overwrite` asks for it. Signals, terminals and how an engine is made are the caller's.
+is touched unless `--resume` or `--overwrite` asks for it. Signals, terminals and the making of an engine are the
+caller's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from hermes.batch.rollout import Engine
 from hermes.batch.run import Ask, BatchRun, StopSwitch
 from hermes.batch.settings import BatchSettings, new_settings, resumed_settings, stored
 from hermes.batch.summary import StopCause, describe_existing, exit_code, last_lines
-from hermes.core.errors import UsageError
+from hermes.core.errors import OperatorError, UsageError
 
 __all__ = ["JobOptions", "OpenEngine", "run_job"]
 
@@ -282,7 +283,13 @@ class _Session:
 
     async def end(self, cause: StopCause | None, display: Display | None, say: Callable[[str], None]) -> int:
         """Merge, write the history, say the last words; return the exit code."""
-        await anyio.to_thread.run_sync(self._merge, cause)
+        try:
+            await anyio.to_thread.run_sync(self._merge, cause)
+        except OperatorError as error:
+            # The records stand; the files made from them come with the next --resume.
+            cause = cause or StopCause(kind="storage", message=str(error))
+            if not (self.progress.pending or self.progress.failed.total()):
+                raise
         if display is not None:
             display.close()
         elapsed = self.wall() - self.started

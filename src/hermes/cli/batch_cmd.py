@@ -1,0 +1,213 @@
+"""`hermes batch`: start, resume and look at batch runs. Reads flags, handles Ctrl+C and the terminal; the work is done
+by `hermes.batch`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import click
+import msgspec
+
+from hermes.batch.distribution import DISTRIBUTIONS
+from hermes.batch.job import JobOptions, OpenEngine, run_job
+from hermes.batch.progress import BarDisplay, Display, LineDisplay
+from hermes.batch.run import StopSwitch
+from hermes.batch.settings import EFFORTS
+from hermes.batch.show import show_rows
+from hermes.batch.summary import StopCause, resume_command
+from hermes.cli.options import GlobalOptions, options_of, refused
+from hermes.core.errors import UsageError
+
+__all__ = ["BatchParts", "batch"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_EXAMPLES = """\b
+Examples:
+  hermes batch run --dataset_file=prompts.jsonl --run_name=first --model=anthropic/claude-sonnet-4.6
+  hermes batch run --run_name=first --resume
+  hermes batch run --dataset_file=prompts.jsonl --run_name=try --model=embedded --max_samples=3
+  hermes batch show first
+"""
+
+
+class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command works with where it is not the ordinary one: put one on the context's chain of objects."""
+
+    open_engine: OpenEngine
+    data_dir: Path = Path("data")
+
+
+def _option(name: str, **more: Any) -> Callable[[_Command], _Command]:
+    """An option that is spelled with underscores and with dashes."""
+    spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+    return click.option(*spellings, name, default=None, **more)
+
+
+def _flag(name: str, **more: Any) -> Callable[[_Command], _Command]:
+    """A flag that may also be given a value, as `--resume=true`."""
+    return _option(name, is_flag=False, flag_value="true", type=click.BOOL, metavar="", **more)
+
+
+@click.group(epilog=_EXAMPLES)
+def batch() -> None:
+    """Run a file of prompts in parallel and write training rows."""
+
+
+@batch.command(epilog=_EXAMPLES)
+@_option("dataset_file", metavar="PATH", help='JSONL, one object a line: {"prompt": …}, optional cwd and toolsets.')
+@_option("run_name", metavar="NAME", help="Names the folder data/NAME.")
+@_option("batch_size", type=int, metavar="N", help="Rows in one batch file (10).")
+@_option("model", metavar="MODEL", help="Model of all rows; `embedded` is the local one.")
+@_option("base_url", metavar="URL", help="Endpoint, if not the configured one.")
+@_option("api_key", metavar="KEY", help="Key; better in the environment, where no other user sees it.")
+@_option("num_workers", type=int, metavar="N", help="Rows in flight at once (4); 1000 is a fair number.")
+@_option("max_turns", type=int, metavar="N", help="Model calls with tools for one row (10).")
+@_option("max_tokens", type=int, metavar="N", help="Output tokens of one reply.")
+@_option("max_samples", type=int, metavar="N", help="Take only the first N rows.")
+@_option("distribution", metavar="NAME", help="Toolsets of rows that name none (default).")
+@_option("reasoning_effort", metavar="LEVEL", help=f"How much the model thinks: {', '.join(EFFORTS)}.")
+@_flag("reasoning_disabled", help="The same as --reasoning_effort=none, and wins over it.")
+@_option("ephemeral_system_prompt", metavar="TEXT", help="System text while running; never saved in rows.")
+@_option("prefill_messages_file", metavar="PATH", help="JSON array of few-shot messages; never saved in rows.")
+@_option(
+    "cwd_mode", metavar="MODE", help="copy: each row on its own copy of its cwd (default); inplace: one at a time."
+)
+@_flag("keep_workspaces", help="Leave the rows' copies in data/NAME/workspaces.")
+@_option("row_timeout", type=float, metavar="SECONDS", help="Running time of one row (3600).")
+@_option("max_failure_share", type=float, metavar="SHARE", help="Stop once more than this share of rows failed (1).")
+@_flag("resume", help="Go on with the run of this name; settings not given come from its record.")
+@_flag("accept_changes", help="With --resume: the dataset may have changed; only new rows are run.")
+@_option("retry", metavar="KINDS", help="With --resume: also run failures of these kinds, or `all`.")
+@_flag("overwrite", help="Move an old run of this name aside and start anew.")
+@_flag("yes", help="Go on though the first ten rows were all rejected.")
+@_flag("verbose", help="Log what each row does.")
+@_flag("list_distributions", help="Print the distributions and end.")
+@refused(
+    prefix="--log_prefix_chars --log-prefix-chars",
+    allowed="--providers_allowed --providers-allowed",
+    ignored="--providers_ignored --providers-ignored",
+    order="--providers_order --providers-order",
+    sort="--provider_sort --provider-sort",
+)
+@click.pass_context
+def run(context: click.Context, /, **given: Any) -> int:
+    """Run the prompts of a dataset, or go on with a run.
+
+    Rows, kept and rejected, stand in data/NAME/batch_N.jsonl as they end; trajectories.jsonl, rejected.jsonl,
+    failed.jsonl and statistics.json are made at the end. Exit code: 0 if nothing failed or is pending, 1 if something
+    did, 2 for wrong usage, 75 if waiting helps, 130 after Ctrl+C.
+    """
+    if given.pop("list_distributions"):
+        for name, shares in DISTRIBUTIONS.items():
+            click.echo(f"{name:16} {', '.join(f'{toolset} {percent}' for toolset, percent in shares.items())}")
+        return 0
+    options = _options(given, options_of(context))
+    parts = context.find_object(BatchParts) or _ordinary_parts(context)
+    if not options.resume and options.given["batch_size"] is None:
+        click.echo("--batch_size is not given: 10 rows in a batch file", err=True)
+    return anyio.run(_run, options, parts)
+
+
+def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
+    wishes = {name: bool(given.pop(name)) for name in ("resume", "overwrite", "accept_changes", "yes")}
+    kinds = given.pop("retry") or ""
+    if given.pop("reasoning_disabled"):
+        given["reasoning_effort"] = "none"
+    if globals_.toolsets is not None:
+        raise UsageError("-t has no meaning for a batch: rows name their toolsets, or --distribution draws them.")
+    given["model"] = given["model"] or globals_.model or None
+    given["reasoning_effort"] = given["reasoning_effort"] or globals_.reasoning or None
+    if given["max_turns"] is None and isinstance(globals_.max_turns, int):
+        given["max_turns"] = globals_.max_turns
+    if given["dataset_file"] is None and not wishes["resume"]:
+        raise UsageError("no dataset: give --dataset_file=prompts.jsonl (and --run_name=NAME).")
+    return JobOptions(given=given, retry=tuple(kind.strip() for kind in kinds.split(",") if kind.strip()), **wishes)
+
+
+def _ordinary_parts(context: click.Context) -> BatchParts:
+    # The whole runtime: wanted only when a batch really starts.
+    from hermes.batch.execute import engine_opener
+
+    return BatchParts(open_engine=engine_opener(options_of(context)))
+
+
+async def _run(options: JobOptions, parts: BatchParts) -> int:
+    terminal = sys.stderr.isatty()
+    display = _display(terminal)
+    switch = StopSwitch()
+    code = 130
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_signals, switch, group.cancel_scope)
+            code = await run_job(
+                options,
+                open_engine=parts.open_engine,
+                display=display,
+                say=click.echo,
+                switch=switch,
+                data_dir=parts.data_dir,
+                ask=(lambda why: _ask(display, why)) if terminal and sys.stdin.isatty() else None,
+            )
+            group.cancel_scope.cancel()
+            return code
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) == 1:
+            raise errors.exceptions[0] from None
+        raise
+    finally:
+        display.close()
+    name = str(options.given["run_name"])
+    click.echo(f"stopped at once; what is written stands. Go on: {resume_command(name)}", err=True)
+    return switch.cause.exit_code if switch.cause is not None else code
+
+
+def _display(terminal: bool) -> Display:
+    if not terminal:
+        return LineDisplay(lambda line: click.echo(line, err=True))
+    # Costs 60 ms to import and is wanted only on a terminal.
+    from rich.console import Console
+
+    return BarDisplay(Console(stderr=True))
+
+
+async def _signals(switch: StopSwitch, scope: anyio.CancelScope) -> None:
+    """The first Ctrl+C lets rows in flight end for a second and saves; the second stops at once."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        async for number in received:
+            if switch.cause is not None and switch.cause.kind == "interrupted":
+                scope.cancel()
+                return
+            code = 130 if number == signal.SIGINT else 143
+            switch.stop(StopCause(kind="interrupted", message="interrupted; what has ended is saved", exit_code=code))
+            if not switch.attached:
+                scope.cancel()
+                return
+
+
+async def _ask(display: Display, why: str) -> bool:
+    display.note(f"{why}\nPress Enter to go on all the same, or q and Enter to stop.")
+    await anyio.wait_readable(sys.stdin.fileno())
+    answer = os.read(sys.stdin.fileno(), 100).decode("utf-8", "replace").strip().lower()
+    return not answer.startswith(("q", "n"))
+
+
+@batch.command(epilog="\b\nExamples:\n  hermes batch show first\n  hermes batch show first --rejected -n 1\n")
+@click.argument("run_name", metavar="RUN")
+@click.option("-n", "count", type=click.IntRange(min=1), default=3, show_default=True, help="How many rows.")
+@click.option("--rejected", "which", flag_value="rejected", help="Rows that the filters rejected.")
+@click.option("--failed", "which", flag_value="failed", help="Rows that failed.")
+@click.option("--trajectories", "which", flag_value="trajectories", default=True, help="Kept rows (default).")
+@click.pass_context
+def show(context: click.Context, run_name: str, count: int, which: str) -> None:
+    """Print rows of a run in readable form."""
+    parts = context.find_object(BatchParts)
+    data_dir = parts.data_dir if parts is not None else Path("data")
+    for line in show_rows(data_dir, run_name, which, count):
+        click.echo(line)
