@@ -12,7 +12,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
@@ -23,29 +23,28 @@ import anyio.to_thread
 import msgspec
 
 from hermes.core.errors import ModelError
-from hermes.core.model import Delta, Model, ModelProfile, ModelRequest
+from hermes.core.model import Delta, ModelProfile, ModelRequest
 from hermes.providers.embedded_guide import TINY_BOUNDS, led
+from hermes.providers.http import SessionSource
+from hermes.providers.openai_chat import Endpoint, OpenAIChat
 from hermes.providers.schema_tools import SchemaTools
 from hermes.providers.weights import Weights
 
-__all__ = ["Connect", "EmbeddedModel", "EmbeddedServer"]
-
-#: Makes a Model of (base URL, key, name, profile): the rest of the provider stack, passed in by who assembles it.
-Connect = Callable[[str, str, str, ModelProfile], Model]
+__all__ = ["EmbeddedModel", "EmbeddedServer"]
 
 #: Variables the child may see: what it needs to start, and no keys.
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 
 #: Seconds to wait for the process to load the weights and answer.
 START_TIMEOUT = 60.0
-#: Seconds between asking the process to end and killing it.
-STOP_GRACE = 2.0
 
 
 class EmbeddedServer:
     """The child process: started on demand, once, and again if it died.
 
-    `slots` requests are answered at the same time with `context` tokens each.
+    `slots` requests are answered at the same time with `context` tokens each, by `threads` CPU threads
+    (default: what this process may use, at most 4). `stop_grace` is seconds between asking the process to end and
+    killing it.
     """
 
     def __init__(
@@ -55,12 +54,14 @@ class EmbeddedServer:
         slots: int = 4,
         context: int = 4096,
         threads: int | None = None,
+        stop_grace: float = 2.0,
         command: tuple[str, ...] | None = None,
     ) -> None:
         self.weights = weights
         self.slots = slots
         self.context = context
         self._threads = threads or min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+        self._stop_grace = stop_grace
         self._command = command or (sys.executable, "-P", "-X", "utf8", "-m", "hermes.providers.embedded_server")
         self._lock = anyio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -97,13 +98,13 @@ class EmbeddedServer:
                 line = await anyio.to_thread.run_sync(process.stdout.readline, abandon_on_cancel=True)
             answer = _answer(line)
             if "url" not in answer:
-                raise self._failure(answer.get("error") or "it ended before it answered")
+                raise await self._failure(answer.get("error") or "it ended before it answered")
             self._address = (answer["url"], key)
             up = True
         except TimeoutError:
-            raise self._failure(f"it did not answer within {START_TIMEOUT:g} s") from None
+            raise await self._failure(f"it did not answer within {START_TIMEOUT:g} s") from None
         except OSError as error:
-            raise self._failure(str(error)) from error
+            raise await self._failure(str(error)) from error
         finally:
             if not up:  # a cancelled start must leave no process; its end also frees the thread that reads
                 await self._end()
@@ -133,12 +134,15 @@ class EmbeddedServer:
         process.stdin.flush()
         return process
 
-    def _failure(self, what: str) -> ModelError:
-        words = ""
-        if self._log is not None:
-            self._log.seek(0, os.SEEK_END)
-            self._log.seek(max(0, self._log.tell() - 2000))
-            words = self._log.read().decode("utf-8", "replace").strip()
+    def _last_words(self) -> str:
+        if self._log is None:
+            return ""
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 2000))
+        return self._log.read().decode("utf-8", "replace").strip()
+
+    async def _failure(self, what: str) -> ModelError:
+        words = await anyio.to_thread.run_sync(self._last_words)
         last = f" ({words.splitlines()[-1][:200]})" if words else ""
         return ModelError(
             f"the process of {self.weights.model} could not be started: {what}{last}. "
@@ -148,7 +152,7 @@ class EmbeddedServer:
         )
 
     async def close(self) -> None:
-        """End the process and wait for it, at most about four seconds. Can be called again."""
+        """End the process and wait for it, little longer than the grace. Can be called again."""
         self._closed = True
         await self._end()
 
@@ -157,7 +161,7 @@ class EmbeddedServer:
         self._process = self._log = None
         if process is not None:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(_stop, process)
+                await anyio.to_thread.run_sync(_stop, process, self._stop_grace)
         if log is not None:
             log.close()
 
@@ -169,7 +173,7 @@ def _answer(line: bytes) -> dict[str, str]:
         return {}
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes], grace: float) -> None:
     """Ask the process to end, then kill its group; close the pipes."""
     if process.stdin is not None:
         try:
@@ -178,10 +182,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             pass  # it is gone already, which is what we want
     process.terminate()
     try:
-        process.wait(STOP_GRACE)
+        process.wait(grace)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
-        process.wait(STOP_GRACE)
+        process.wait()
     if process.stdout is not None:
         process.stdout.close()
 
@@ -194,12 +198,12 @@ class EmbeddedModel:
 
     Args:
         server: the process, shared by all models that use it; `close` ends it.
-        connect: makes the Chat Completions model for an address.
+        session_source: gives the client session of the running loop.
     """
 
-    def __init__(self, server: EmbeddedServer, connect: Connect) -> None:
+    def __init__(self, server: EmbeddedServer, session_source: SessionSource) -> None:
         self._server = server
-        self._connect = connect
+        self._session_source = session_source
         self._slots = anyio.CapacityLimiter(server.slots)
         self._inner: tuple[tuple[str, str], SchemaTools] | None = None
         tiny = server.weights.tiny
@@ -237,7 +241,9 @@ class EmbeddedModel:
         address = await self._server.address()
         if self._inner is None or self._inner[0] != address:  # a new process has a new address and a new key
             url, key = address
-            inner = self._connect(f"{url}/v1", key, self.name, self._profile)
+            # The server closes connections right after some replies without saying so; a new one costs nothing here.
+            endpoint = Endpoint(base_url=f"{url}/v1", api_key=key, headers={"Connection": "close"})
+            inner = OpenAIChat(self.name, endpoint, self._profile, self._session_source)
             self._inner = (address, SchemaTools(inner, bounds=TINY_BOUNDS if self._profile.tiny else None))
         return self._inner[1]
 
