@@ -60,6 +60,61 @@ def test_a_killed_writer_leaves_whole_units_and_everything_that_was_confirmed(tm
         db.close()
 
 
+_SHARE = """
+import sys, time
+from pathlib import Path
+
+import anyio
+
+from hermes.store.ops import AddEntry, Unit
+from hermes.store.sqlite import open_store
+
+async def main():
+    store = await open_store(Path(sys.argv[1]))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    slowest = 0.0
+    for position in range(200):
+        began = time.monotonic()
+        row = AddEntry(task_id=sys.argv[2], position=position, kind="user", at=0.0, body=b"x")
+        await store.submit(Unit(ops=(row,))).wait()
+        slowest = max(slowest, time.monotonic() - began)
+    await store.close()
+    print(slowest, flush=True)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.fault("B087")
+def test_processes_that_write_to_one_journal_all_get_through(tmp_path: Path) -> None:
+    path = tmp_path / "runtime.db"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    writing = [
+        subprocess.Popen(
+            [sys.executable, "-c", _SHARE, str(path), f"t{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        for number in range(3)
+    ]
+    for process in writing:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in writing:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    ends = [(*process.communicate(timeout=30), process.returncode) for process in writing]
+    assert [(error, code) for _, error, code in ends] == [("", 0)] * 3
+    assert max(float(output) for output, _, _ in ends) < 5, "half of the limit after which a file counts as held"
+    db = open_writer(path)
+    assert db.execute("SELECT count(*) FROM entries").fetchone() == (600,)
+    db.close()
+
+
 _FAIL = """
 import resource, sys
 from pathlib import Path

@@ -88,6 +88,8 @@ async def test_nothing_is_found_where_nothing_is(store: Store) -> None:
     assert await store.inbox("x") == [] == await store.deliveries("x")
     assert await store.events("x") == [] == await store.find_tasks("x")
     assert await store.last_seq("x") == 0
+    assert await store.task("\udc80") is None and await store.session("\udc80") is None
+    assert await store.find_tasks("\udc80") == []
 
 
 async def test_sessions_stand_by_their_newest_use(store: Store) -> None:

@@ -16,6 +16,7 @@ from hermes.core.errors import StoreBusy, StoreError, StoreFull
 from hermes.store.commit import BATCH_ROWS, HIGH_WATER
 from hermes.store.ops import Unit
 from hermes.store.sqlite import SqliteStore, open_store
+from hermes.testing.clock import VirtualClock
 from hermes.testing.guards import new_threads
 
 from .rows import entry, event, made, unit
@@ -231,7 +232,7 @@ async def test_closing_writes_everything_and_leaves_no_thread(tmp_path: Path) ->
         await store.close()
     assert all(ticket.done for ticket in tickets)
     assert stored(store.path) == list(range(3 * BATCH_ROWS))
-    assert new_threads(threads) == []
+    assert await anyio.to_thread.run_sync(new_threads, threads) == []
     await store.close()
 
 
@@ -240,7 +241,7 @@ async def test_a_store_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) ->
     (tmp_path / "runtime.db").write_text("something else")
     with pytest.raises(StoreError):
         await open_store(tmp_path / "runtime.db")
-    assert new_threads(threads) == []
+    assert await anyio.to_thread.run_sync(new_threads, threads) == []
 
 
 async def test_closing_does_not_wait_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -301,3 +302,22 @@ async def test_flush_and_settle_of_an_idle_store_return(
     store = await open_store(tmp_path / "runtime.db")
     await read(store)
     await store.close()
+
+
+async def test_simulated_time_stands_while_the_writer_works(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    store = await open_store(tmp_path / "runtime.db", hold=virtual_clock)
+    began = anyio.current_time()
+
+    async def work(number: int) -> None:
+        for position in range(5):
+            await anyio.sleep(60)
+            with anyio.fail_after(0.001):
+                await store.submit(unit(entry(position, task_id=f"t{number}"))).wait()
+
+    async with anyio.create_task_group() as group:
+        for number in range(100):
+            group.start_soon(work, number)
+    assert len(await store.entries("t99")) == 5
+    assert anyio.current_time() - began == 300
+    await store.close()
+    assert anyio.current_time() - began == 300 and virtual_clock.holds == 0

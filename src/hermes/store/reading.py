@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from hermes.core.codec import scrub_surrogates
 from hermes.store.ops import CallRow, DeliveryRow, EventRow, InboxRow, OwnerRow, SegmentRow, SessionRow, TaskRow
 from hermes.store.statements import columns
 
@@ -42,7 +43,7 @@ def _row(db: sqlite3.Connection, row: type[R], table: str, rest: str, *params: o
 
 def task(db: sqlite3.Connection, task_id: str) -> TaskRow | None:
     """One task."""
-    return _row(db, TaskRow, "tasks", "WHERE task_id = ?", task_id)
+    return _row(db, TaskRow, "tasks", "WHERE task_id = ?", scrub_surrogates(task_id))
 
 
 def tasks(db: sqlite3.Connection, session_id: str) -> list[TaskRow]:
@@ -52,6 +53,7 @@ def tasks(db: sqlite3.Connection, session_id: str) -> list[TaskRow]:
 
 def find_tasks(db: sqlite3.Connection, prefix: str, limit: int) -> list[TaskRow]:
     """Tasks whose id begins with `prefix`, in order of their ids."""
+    prefix = scrub_surrogates(prefix)  # typed by a person
     rest = "WHERE task_id >= ? AND substr(task_id, 1, ?) = ? ORDER BY task_id LIMIT ?"
     return _rows(db, TaskRow, "tasks", rest, prefix, len(prefix), prefix, limit)
 
@@ -100,7 +102,7 @@ def deliveries(db: sqlite3.Connection, target_id: str) -> list[DeliveryRow]:
 
 def session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
     """One session."""
-    return _row(db, SessionRow, "sessions", "WHERE session_id = ?", session_id)
+    return _row(db, SessionRow, "sessions", "WHERE session_id = ?", scrub_surrogates(session_id))
 
 
 def sessions(db: sqlite3.Connection, limit: int, source: str | None) -> list[SessionRow]:
