@@ -17,6 +17,7 @@ from hermes.core.assemble import Assembler
 from hermes.core.errors import ModelError
 from hermes.core.messages import Assistant, Entry, Text, ToolResult, Usage, User
 from hermes.core.model import ModelRequest, ToolSpec
+from hermes.delegation.schemas import TINY_PARALLEL_SCHEMA
 from hermes.providers.embedded import EmbeddedModel, EmbeddedServer
 from hermes.providers.http import HttpSession
 from hermes.providers.weights import MODEL_ID, Weights, availability, find_weights
@@ -28,8 +29,8 @@ TERMINAL = ToolSpec(
 )
 SPAWN = ToolSpec(
     name="spawn_parallel",
-    description="Run several tasks at the same time.",
-    parameters={"type": "object", "properties": {"tasks": {"type": "array", "items": {"type": "object"}}}},
+    description="Give two helpers one task each.",
+    parameters=TINY_PARALLEL_SCHEMA,
 )
 
 
@@ -144,7 +145,7 @@ async def test_a_task_that_names_spawn_parallel_becomes_two_children(model: Embe
     reply = await ask(model, task(text), TERMINAL, SPAWN)
     (call,) = reply.calls
     assert call.name == "spawn_parallel"
-    assert [sorted(item) for item in call.arguments["tasks"]] == [["prompt"], ["prompt"]]
+    jsonschema.validate(call.arguments, TINY_PARALLEL_SCHEMA)
 
 
 def stand_in(*lines: str) -> EmbeddedServer:

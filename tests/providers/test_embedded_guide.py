@@ -54,12 +54,6 @@ def test_the_tools_stay_the_same_for_the_whole_conversation() -> None:
     assert later.system == first.system
 
 
-def test_two_children_exactly() -> None:
-    (spawn,) = led(request("Use spawn_parallel.")).tools
-    tasks = spawn.parameters["properties"]["tasks"]
-    assert (tasks["minItems"], tasks["maxItems"]) == (2, 2)
-
-
 def test_after_a_result_it_has_to_answer_and_after_an_error_it_may_try_again() -> None:
     assert led(request("List.")).tool_choice == "auto"
     assert led(request("List.", *result())).tool_choice == "none"

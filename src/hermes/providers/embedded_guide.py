@@ -32,16 +32,16 @@ _ANSWER_SAMPLING = {"repeat_penalty": 1.1, "repeat_last_n": 48}
 def led(request: ModelRequest) -> ModelRequest:
     """Return `request` as a tiny model can follow it.
 
-    With tools, it is offered only those that its task names by their exact names, else `terminal`, else all; a
-    `spawn_parallel` takes exactly two tasks, since the model does not find the end of a list. The system text is left
-    out (the model gets lost in it), solved examples come first, and once a tool has answered without an error the model
-    has to answer too. Without tools only a missing system text is replaced.
+    With tools, it is offered only those that its task names by their exact names, else `terminal`, else all. The system
+    text is left out: the model gets lost in it, and a beginning that all tasks share is read only once. Solved examples
+    come first, and once a tool has answered without an error the model has to answer too. Without tools only a missing
+    system text is replaced.
     """
     if not request.tools:
         return msgspec.structs.replace(
             request, system=request.system or _SYSTEM, extra={**_ANSWER_SAMPLING, **request.extra}
         )
-    tools = tuple(_two_tasks(tool) if tool.name == "spawn_parallel" else tool for tool in _focus(request))
+    tools = _focus(request)
     answering = request.tool_choice == "none" or _has_result(request)
     examples = [message for tool in tools for message in _EXAMPLES.get(tool.name, ())]
     return msgspec.structs.replace(
@@ -59,13 +59,6 @@ def _focus(request: ModelRequest) -> tuple[ToolSpec, ...]:
     words = set(re.findall(r"[a-z]+(?:_[a-z]+)+", task))  # names of one word are ordinary English
     named = tuple(tool for tool in request.tools if tool.name in words)
     return named or tuple(tool for tool in request.tools if tool.name == "terminal") or request.tools
-
-
-def _two_tasks(tool: ToolSpec) -> ToolSpec:
-    item = {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]}
-    tasks = {"type": "array", "items": item, "minItems": 2, "maxItems": 2}
-    schema = {"type": "object", "properties": {"tasks": tasks}, "required": ["tasks"]}
-    return msgspec.structs.replace(tool, parameters=schema)
 
 
 def _has_result(request: ModelRequest) -> bool:
@@ -101,7 +94,7 @@ def _command(task: str, command: str, thought: str, output: str, reply: tuple[st
 
 def _two(first: str, second: str, reports: tuple[str, str]) -> _Messages:
     call = ("I give task 1 to one child and task 2 to the other.", {"tasks": [{"prompt": first}, {"prompt": second}]})
-    output = [{"status": "completed", "summary": report} for report in reports]
+    output = {"results": [{"status": "completed", "summary": report} for report in reports]}
     task = f"Give two tasks to two children with spawn_parallel.\nTask 1: {first}\nTask 2: {second}"
     return _solved(task, "spawn_parallel", call, output, ("Both children are done.", " ".join(reports)))
 
