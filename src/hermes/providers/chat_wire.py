@@ -71,8 +71,11 @@ def decode_chunk(data: bytes) -> Chunk:
     """Decode one event. Invalid UTF-8 is replaced, not refused. Raises `msgspec.DecodeError` for what is no chunk."""
     try:
         return _chunk.decode(data)
-    except UnicodeDecodeError:
-        return _chunk.decode(data.decode("utf-8", "replace"))
+    except msgspec.DecodeError:
+        text = data.decode("utf-8", "replace")
+        if "\ufffd" not in text:
+            raise
+        return _chunk.decode(text)
 
 
 _STOPS: dict[str, StopReason] = {

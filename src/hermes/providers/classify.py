@@ -260,8 +260,8 @@ def connection_error(origin: Origin, error: Exception, *, started: bool) -> Mode
         what = f"no secure connection to {host}"
         advice = "Check the address (http or https) and the certificates of this machine."
         return error_of(origin, "unreachable", what, str(error), retryable=False, permanent=True, advice=advice)
-    if isinstance(error, aiohttp.InvalidURL):
-        what = f"{host} is no usable address"
+    if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
+        what = f"{host or '(empty)'} is no usable address"
         return error_of(origin, "unreachable", what, retryable=False, permanent=True)
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return error_of(origin, "unreachable", f"{host} did not accept a connection in time")

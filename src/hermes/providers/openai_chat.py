@@ -275,6 +275,7 @@ class _ChatStream:
         self._body: Body | None = None
         self._reply: ChatReply | None = None
         self._stopped = False
+        self._silent = False  # the end of the body was waited for once already, in vain
 
     async def __aenter__(self) -> Self:
         return self
@@ -285,7 +286,7 @@ class _ChatStream:
         body, self._body = self._body, None
         if body is None:
             return
-        if kind is None and self._stopped:
+        if kind is None and self._stopped and not self._silent:
             try:
                 await body.drain()
             except (aiohttp.ClientError, OSError):
@@ -331,6 +332,6 @@ class _ChatStream:
         except StreamTimeout:
             if not self._reply.finished:
                 raise
-            data = b""  # the reply is complete, only its end mark never came
+            data, self._silent = b"", True  # the reply is complete, only its end mark never came
         self._ready.extend(self._reply.feed(data) if data else self._reply.close())
         self._stopped = any(isinstance(delta, Stop) for delta in self._ready)

@@ -194,7 +194,7 @@ class ProviderServer:
         server = web.Server(self._handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=4096, shutdown_timeout=0.1).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=4096).start()
         self.port = self._runner.addresses[0][1]
         return self
 
@@ -209,7 +209,7 @@ class ProviderServer:
     async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
         if http.path.endswith("/models"):
             return web.json_response({"object": "list", "data": [{"id": name} for name in self._models]})
-        data = await http.read()
+        data = await http.content.read()  # not http.read(), which refuses more than 1 MB
         try:
             body = msgspec.json.decode(data)
         except msgspec.DecodeError as error:
