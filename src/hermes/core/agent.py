@@ -34,8 +34,8 @@ STUCK_AFTER = 3
 
 OutcomeState = Literal["completed", "exhausted", "failed", "cancelled"]
 
-#: Called when the model has nothing more to do. True: something new may be in the inbox, look again; False: end.
-Rest = Callable[[], Awaitable[bool]]
+#: Called with how the turn went when nothing more is due. True: look at the inbox again; False: end.
+Rest = Callable[["Outcome"], Awaitable[bool]]
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ class Agent:
             if last.state != "completed" and not self._spec.interactive:
                 return last
             self._emit(TaskPhase(phase="idle", detail=last.error))
-            if not await self._rest():
+            if not await self._rest(last):
                 return last
 
     async def _until_rest(self) -> Outcome | None:

@@ -27,7 +27,7 @@ __all__ = ["Assembler", "parse_arguments"]
 def parse_arguments(raw: str) -> tuple[dict[str, Any], str]:
     """Parse the argument text of a call: (arguments, "") or ({}, why not).
 
-    A bare list is accepted as `{"tasks": [...]}`, the form `spawn_parallel` is written in (spec §4.1). An empty text
+    A bare list is accepted as `{"tasks": [...]}`, the form `spawn_parallel` is written in. An empty text
     is an empty object, as several servers send it.
     """
     text = raw.strip()

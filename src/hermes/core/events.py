@@ -150,7 +150,7 @@ class ToolProgress(_Event, frozen=True, kw_only=True, tag="tool.progress"):
 
 
 class ToolEnded(_Event, frozen=True, kw_only=True, tag="tool.ended"):
-    """A call was answered. `success` follows spec §8.5: a non-zero exit code alone is no failure."""
+    """A call was answered. A non-zero exit code alone leaves `success` true."""
 
     position: int
     index: int

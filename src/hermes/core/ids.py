@@ -29,5 +29,5 @@ def task_id(kind: str, source: IdSource = random_hex) -> str:
 
 
 def session_id(now: datetime, source: IdSource = random_hex) -> str:
-    """Return a session id such as `20260225_143052_a1b2c3`: local date, time, 6 hex digits (spec §1.2)."""
+    """Return a session id such as `20260225_143052_a1b2c3`: local date, time, 6 hex digits."""
     return f"{now:%Y%m%d_%H%M%S}_{source(6)}"

@@ -2,7 +2,7 @@
 
 A tool's arguments are a msgspec struct: its fields give the JSON schema and the check. The function gets the struct and
 a `CallContext`. It returns text or a `ToolOutput`; what it raises as `ToolError` reaches the model as it is, any other
-exception as `{"error": "<type>: <text>"}` (spec §3.3).
+exception as `{"error": "<type>: <text>"}`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["CallContext", "Tool", "ToolEnv", "ToolOutput", "Toolset", "error_out
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a call brought: `content` for the model, `details` for people and programs.
 
-    `success` is what statistics count (spec §8.5); by default a call succeeded when it is no error. `preview` is one
-    short line for a person; `files_read` and `files_written` are absolute paths. `delivers` names children whose end this
-    output brings to the reader, so that no notice repeats it.
+    `success` is what statistics count; by default a call succeeded when it is no error. `preview` is one short line for
+    a person; `files_read` and `files_written` are absolute paths. `delivers` names children whose end this output
+    brings to the reader, so that no notice repeats it.
     """
 
     content: Content
@@ -67,7 +67,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """One tool, bound to one task.
 
     `run` is awaited with the parsed arguments; a blocking function goes through `runtime/blocking.py`. `safe_to_repeat`
-    says that running the same call twice does no harm (design §6). `interactive` tools are never run beside others.
+    says that running the same call twice does no harm. `interactive` tools are never run beside others.
     `waits_for_children` marks calls during which the task lends its running slot. `timeout` is seconds, None = none.
     `describe` makes the one-line preview a person sees.
     """

@@ -43,8 +43,8 @@ __all__ = ["TurnSettings", "Turns"]
 #: What is reserved for the answer where no cap is set: design figure for a reply of ordinary length.
 RESERVED_OUTPUT = 4_096
 _SUMMARY_REQUEST = (
-    "You have used all the turns you were given. Without calling tools, write the final report now: what was done, what "
-    "was found, what is missing."
+    "You have used all the turns you were given. Without calling tools, write the final report now: what was done, "
+    "what was found, what is missing."
 )
 
 
@@ -182,7 +182,7 @@ class Turns:
         return await self._call("summary", self._history.view(), "none")
 
     async def _call(self, purpose: str, entries: tuple[Entry, ...], choice: ToolChoice) -> Assistant:
-        settings, segment = self._settings, self._history.segment
+        settings = self._settings
         estimate = self.size() if purpose != "compaction" else estimate_entries(entries)
         room = self._budget.room()
         max_tokens = settings.max_tokens
@@ -194,20 +194,7 @@ class Turns:
         self._number += 1
         self._emit(TurnStarted(turn=self._number, model=settings.model.name, input_estimate=estimate, purpose=purpose))
         self._emit(TaskPhase(phase="model"))
-        request = ModelRequest(
-            system=segment.system if purpose != "compaction" else "You summarise transcripts of an agent's work.",
-            entries=entries,
-            tools=segment.tools if purpose != "compaction" else (),
-            tool_choice=choice,
-            max_tokens=max_tokens,
-            temperature=settings.temperature,
-            reasoning_effort=settings.reasoning_effort if purpose != "compaction" else None,
-            steer_nonce=segment.nonce,
-            watched=settings.watched() and purpose != "compaction",
-            affinity=self._scope.task_id,
-            prefill=settings.prefill if purpose != "compaction" else (),
-            extra=settings.extra,
-        )
+        request = self._request(purpose, entries, choice, max_tokens)
         began = anyio.current_time()
         self._assembler = assembler = Assembler()
         spent = Usage(input=estimate, output=0, estimated=True)
@@ -243,6 +230,36 @@ class Turns:
                 self._reported = None
         self._assembler = None
         return message
+
+    def _request(
+        self, purpose: str, entries: tuple[Entry, ...], choice: ToolChoice, max_tokens: int | None
+    ) -> ModelRequest:
+        """The request of a call. A compaction is a side call: no tools, no prefill, nobody watches."""
+        settings, segment = self._settings, self._history.segment
+        if purpose == "compaction":
+            return ModelRequest(
+                system="You summarise transcripts of an agent's work.",
+                entries=entries,
+                tool_choice=choice,
+                max_tokens=max_tokens,
+                watched=False,
+                affinity=self._scope.task_id,
+                extra=settings.extra,
+            )
+        return ModelRequest(
+            system=segment.system,
+            entries=entries,
+            tools=segment.tools,
+            tool_choice=choice,
+            max_tokens=max_tokens,
+            temperature=settings.temperature,
+            reasoning_effort=settings.reasoning_effort,
+            steer_nonce=segment.nonce,
+            watched=settings.watched(),
+            affinity=self._scope.task_id,
+            prefill=settings.prefill,
+            extra=settings.extra,
+        )
 
     async def _stream(self, request: ModelRequest, assembler: Assembler, estimate: int) -> Assistant:
         async with self._settings.model.stream(request) as deltas:

@@ -110,7 +110,7 @@ class Builder:
             budget=task.budget,
             emit=task.emit,
             now=self._clock.now,
-            rest=lambda: supervisor.rest(task),
+            rest=lambda outcome: supervisor.rest(task, outcome),
         )
 
     def _tools(self, task: Task, model: Model) -> tuple[Tool, ...]:

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from hermes.core.agent import Agent, Outcome
 from hermes.core.clock import Clock
 from hermes.core.codec import encode_json
-from hermes.core.errors import AdmissionRefused, HermesError, OperatorError, StoreError
+from hermes.core.errors import AdmissionRefused, HermesError, OperatorError, OwnershipLost, StoreError
 from hermes.core.events import Envelope, Event, TaskQueued, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
 from hermes.core.ids import IdSource, random_hex, task_id
 from hermes.core.inbox import ChildEnd
@@ -258,12 +258,12 @@ class Supervisor:
                 except Exception as error:  # noqa: BLE001  a task's failure is its result, never its siblings'
                     failure = first_of(error)
             task.ending = True
-            if isinstance(failure, StoreError):
-                self.break_off(failure)
-            if task.stop in ("shutdown", "broken") or self.broken is not None:
+            if task.stop in ("shutdown", "broken") or self.broken is not None or isinstance(failure, OwnershipLost):
                 return  # no end is recorded: the disk is behind, or the task goes on in another process
             with anyio.CancelScope(shield=True):
                 await self._ending.end(task, outcome, failure)
+        except OwnershipLost:
+            task.stop_text = "another process took the task up"
         except StoreError as error:
             self.break_off(error)
         finally:
@@ -271,6 +271,7 @@ class Supervisor:
             self.admission.release(task)
             await self._ending.clean(task)
             task.done.set()
+            task.rested.set()
 
     def _begin(self, task: Task) -> None:
         now = anyio.current_time()
@@ -286,21 +287,20 @@ class Supervisor:
         task.started.set()
         self._deadlines.watch(task)
 
-    async def rest(self, task: Task) -> bool:
+    async def rest(self, task: Task, outcome: Outcome) -> bool:
         """The model has nothing more to do. True: look at the inbox again; False: the task may end.
 
         An interactive task waits for the next input; any other waits for its living children, its slot lent.
         """
         inbox = task.inbox
         if task.spec.interactive:
-            while not inbox.closed:
-                if inbox.follow_ups or inbox.steers:
-                    return True
-                if inbox.ends:
-                    await self._let_type(task)
-                    return True
-                await inbox.changed()
-            return False
+            task.resting, task.outcome = True, outcome
+            rested, task.rested = task.rested, anyio.Event()
+            rested.set()
+            try:
+                return await self._next_input(task)
+            finally:
+                task.resting = False
         if inbox.pending:
             return True
         if not task.living_children():
@@ -312,6 +312,18 @@ class Supervisor:
         finally:
             await self.admission.take_back(task)
         return True
+
+    async def _next_input(self, task: Task) -> bool:
+        """Wait for something to read; False when the conversation is closed."""
+        inbox = task.inbox
+        while not inbox.closed:
+            if inbox.follow_ups or inbox.steers:
+                return True
+            if inbox.ends:
+                await self._let_type(task)
+                return True
+            await inbox.changed()
+        return False
 
     async def _let_type(self, task: Task) -> None:
         """A completion takes a turn when nobody types, or after two seconds."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 import anyio
 
+from hermes.core.agent import Outcome
 from hermes.core.environment import Environment
 from hermes.core.events import Event
 from hermes.core.history import History
@@ -68,6 +69,9 @@ class Task:
         self.delivery: Literal["none", "pending", "consumed"] = "none"
         self.started_at: float | None = None  # of the loop's clock
         self.last_step = 0.0  # of the loop's clock
+        self.resting = False  # between inputs
+        self.rested = anyio.Event()  # replaced each time it rests
+        self.outcome: Outcome | None = None  # of the last turn of a conversation
         self.composing = False  # a person is typing: notices wait a little
         self._emit = emit
 

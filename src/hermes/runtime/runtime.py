@@ -1,0 +1,163 @@
+"""The runtime of one process: its parts, opened and closed together."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import anyio
+import msgspec
+
+from hermes.core.clock import Clock
+from hermes.core.codec import encode_envelope
+from hermes.core.errors import OperatorError
+from hermes.core.events import EPHEMERAL, EntryAdded, Envelope, LoopStalled
+from hermes.core.ids import session_id
+from hermes.core.messages import plain_text
+from hermes.core.result import TaskResult
+from hermes.core.toolsets import ToolsetRegistry
+from hermes.runtime.approval import Gate
+from hermes.runtime.bus import Bus
+from hermes.runtime.control import Control
+from hermes.runtime.session import Session
+from hermes.runtime.spec import SpawnRequest, TaskSpec
+from hermes.runtime.supervisor import Supervisor
+from hermes.runtime.task import Task
+from hermes.runtime.watchdog import Watchdog
+from hermes.store.ops import AddEvent, AddSession, EventRow, Op, SessionRow, Store, Unit
+
+__all__ = ["Runtime", "running", "tune_collector"]
+
+
+class Runtime:
+    """What faces and features work with. Made by `hermes.compose`; entered with `running`."""
+
+    def __init__(
+        self,
+        *,
+        supervisor: Supervisor,
+        control: Control,
+        bus: Bus,
+        store: Store,
+        gate: Gate,
+        registry: ToolsetRegistry,
+        clock: Clock,
+        redact: Callable[[bytes], bytes],
+    ) -> None:
+        self.supervisor = supervisor
+        self.control = control
+        self.bus = bus
+        self.store = store
+        self.gate = gate
+        self.registry = registry
+        self.clock = clock
+        self.redact = redact
+        bus.subscribe(self._keep)
+
+    def _keep(self, envelope: Envelope) -> None:
+        """Keep an event in the log; entries are the history itself and stand there."""
+        event = envelope.event
+        if type(event) in EPHEMERAL or isinstance(event, EntryAdded):
+            return
+        self.store.submit(
+            Unit(
+                ops=(
+                    AddEvent(
+                        row=EventRow(
+                            session_id=envelope.session_id,
+                            task_id=envelope.task_id,
+                            seq=envelope.seq,
+                            type=event.__struct_config__.tag,  # type: ignore[arg-type]
+                            at=envelope.at,
+                            body=self.redact(encode_envelope(envelope)),
+                        )
+                    ),
+                )
+            )
+        )
+
+    def new_session(self) -> str:
+        """A new session id."""
+        return session_id(datetime.fromtimestamp(self.clock.now()))
+
+    async def open_session(self, spec: TaskSpec, *, source: str = "cli") -> Session:
+        """Start a conversation. `spec.goal` may hold its first input."""
+        task = await self.start(spec, source=source)
+        return Session(task, self.control)
+
+    async def start(self, spec: TaskSpec, *, source: str = "cli", session: str | None = None) -> Task:
+        """Spawn a task without a parent, in a session of its own or in a given one."""
+        new = session is None
+        sid = session or self.new_session()
+        now = self.clock.now()
+        title = " ".join(plain_text(spec.goal).split())[:80]
+        first: Sequence[Op] = ()
+        if new:
+            row = SessionRow(
+                session_id=sid,
+                root_task="",
+                created_at=now,
+                updated_at=now,
+                source=source,
+                title=self.redact(title.encode("utf-8", "replace")).decode(),
+                cwd=spec.workspace,
+                model=spec.model.name,
+            )
+            first = (AddSession(row=row),)
+        tasks = await self.supervisor.spawn([SpawnRequest(spec=spec)], session_id=sid, first=first)
+        return tasks[0]
+
+    async def background(self, spec: TaskSpec, session: Session) -> Task:
+        """Spawn an independent run in a session; nobody waits for it, its end shows in the events."""
+        tasks = await self.supervisor.spawn(
+            [SpawnRequest(spec=msgspec.structs.replace(spec, kind="background", detached=True))],
+            session_id=session.id,
+            parent=session.task,
+        )
+        return tasks[0]
+
+    async def result(self, task: Task) -> TaskResult:
+        """Wait for the end of a task.
+
+        Raises:
+            StoreError: the journal broke; nothing more was recorded.
+            OperatorError: the program is ending and the task was suspended.
+        """
+        await task.done.wait()
+        if task.result is None:
+            raise self.supervisor.broken or OperatorError(f"task {task.id} was suspended: the program is ending")
+        return task.result
+
+
+@asynccontextmanager
+async def running(runtime: Runtime, *, watchdog: bool = True) -> AsyncIterator[Runtime]:
+    """Run the runtime's tasks for the length of a block; what still runs at its end is suspended, not ended."""
+    async with anyio.create_task_group() as group:
+        runtime.supervisor.start(group)
+        if watchdog:
+            group.start_soon(Watchdog(lambda seconds, where: _stalled(runtime, seconds, where)).run)
+        try:
+            yield runtime
+        finally:
+            with anyio.CancelScope(shield=True):
+                await runtime.supervisor.shutdown()
+            group.cancel_scope.cancel()
+
+
+def _stalled(runtime: Runtime, seconds: float, where: str) -> None:
+    """Tell everyone that something blocked the loop; it belongs to no task, so the newest session hears it."""
+    running_tasks = [task for task in runtime.supervisor.tasks.values() if not task.ended]
+    if running_tasks:
+        running_tasks[0].emit(LoopStalled(seconds=seconds, where=where))
+
+
+def tune_collector() -> None:
+    """Tune the cyclic collector for a process of our own: it was a fifth of the CPU and most of the worst delay.
+
+    Never called when the package is used as a library.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

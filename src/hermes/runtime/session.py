@@ -1,0 +1,87 @@
+"""A conversation: the main task that rests between inputs, as whoever talks to it sees it."""
+
+from __future__ import annotations
+
+import anyio
+
+from hermes.core.agent import Outcome
+from hermes.core.errors import OperatorError
+from hermes.core.messages import Content
+from hermes.runtime.control import Control, Receipt
+from hermes.runtime.task import Task
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One conversation of this process."""
+
+    def __init__(self, task: Task, control: Control) -> None:
+        self.task = task
+        self._control = control
+
+    @property
+    def id(self) -> str:
+        """The session's id, such as `20260225_143052_a1b2c3`."""
+        return self.task.scope.session_id
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs or something waits to be read."""
+        return not self.task.resting or self.task.inbox.pending
+
+    def running(self) -> list[Task]:
+        """Tasks of the session that have not ended, without the conversation itself."""
+        return [task for task in self._control.visible(self.task.scope) if not task.ended]
+
+    async def say(self, content: Content | str) -> Receipt:
+        """Queue the next input; it never interrupts.
+
+        Raises:
+            OperatorError: the conversation has ended.
+        """
+        receipt = await self._control.follow_up(self.task, content)
+        if receipt is None:
+            raise OperatorError(f"session {self.id} has ended; start a new one")
+        return receipt
+
+    async def exchange(self, content: Content | str) -> Outcome:
+        """Say something and wait until the conversation rests again; returns how that turn went."""
+        receipt = await self.say(content)
+        while not self.task.done.is_set():
+            changed = self.task.rested
+            delivered = self._control.view(self.task).receipts.get(receipt.id, {}).get("state") == "delivered"
+            if delivered and not self.busy:
+                break
+            await changed.wait()
+        if self.task.outcome is None:
+            raise OperatorError(f"session {self.id} ended before it answered")
+        return self.task.outcome
+
+    def interrupt(self, reason: str = "interrupted by the user") -> bool:
+        """Stop the turn that runs; children go on. False when none runs."""
+        return self.task.inbox.interrupt(reason)
+
+    def composing(self, typing: bool) -> None:
+        """Say whether a person is typing: ends of children wait up to two seconds for them."""
+        if self.task.composing != typing:
+            self.task.composing = typing
+            self.task.inbox.wake()
+
+    async def stop(self, text: str = "stopped by the user") -> list[Task]:
+        """Stop the turn and every task of the session; returns the tasks that were still going."""
+        self.interrupt(text)
+        going = self.running()
+        await self._control.cancel(going, text)
+        with anyio.move_on_after(5):
+            for task in going:
+                await task.done.wait()
+        return going
+
+    async def close(self) -> None:
+        """End the conversation; children that still run are stopped with their partial results."""
+        self.task.inbox.close()
+        self.interrupt("the conversation was closed")
+        await self._control.cancel(self.running(), "the conversation was closed")
+        with anyio.move_on_after(10):
+            await self.task.done.wait()

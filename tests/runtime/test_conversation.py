@@ -1,0 +1,85 @@
+"""A conversation end to end on a scripted model: turns, tools, interrupts, background runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hermes.core.errors import ModelError
+from hermes.core.messages import Assistant, Interrupted, ToolResult, User, plain_text
+from hermes.testing.clock import VirtualClock
+from hermes.testing.lab import open_lab
+from hermes.testing.scripted import ScriptedModel, call, hang, reply
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_single_request_runs_a_command(tmp_path: Path) -> None:
+    model = ScriptedModel("m", [reply(calls=[call("terminal", command="echo привет")]), reply("It said привет.")])
+    async with open_lab(model, workspace=tmp_path) as lab:
+        result = await lab.ask("say it")
+    assert result.state == "completed"
+    assert result.summary == "It said привет."
+    assert result.api_calls == 2
+    results = [entry for entry in model.requests[1].entries if isinstance(entry, ToolResult)]
+    assert "привет" in plain_text(results[0].content)
+    model.assert_complete()
+
+
+async def test_conversation_keeps_its_history(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [reply("one"), reply("two")])
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        session = await lab.converse()
+        assert (await session.exchange("first")).text == "one"
+        assert (await session.exchange("second")).text == "two"
+    kinds = [type(entry) for entry in model.requests[1].entries]
+    assert kinds == [User, Assistant, User]
+
+
+async def test_interrupt_stops_the_turn_and_the_conversation_goes_on(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    model = ScriptedModel("m", [hang(), reply("here")])
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        session = await lab.converse()
+        await session.say("think for ever")
+        while model.in_flight == 0:
+            await anyio.sleep(0.01)
+        assert session.interrupt("enough")
+        outcome = await session.exchange("are you there?")
+    assert outcome.text == "here"
+    assert any(isinstance(entry, Interrupted) for entry in model.requests[1].entries)
+
+
+async def test_a_failed_turn_does_not_end_the_conversation(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [ModelError("no money", reason="billing"), reply("again")])
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        session = await lab.converse()
+        failed = await session.exchange("first")
+        assert failed.state == "failed" and "no money" in failed.error
+        assert (await session.exchange("second")).text == "again"
+
+
+async def test_invalid_calls_go_back_and_end_as_partial_after_three(tmp_path: Path) -> None:
+    bad = reply(calls=[call("nonsense", x=1)])
+    model = ScriptedModel("m", [bad, reply(calls=[call("terminal", raw="{broken")]), bad])
+    async with open_lab(model, workspace=tmp_path) as lab:
+        result = await lab.ask("go")
+    assert result.state == "failed" and result.partial
+    texts = [plain_text(e.content) for e in model.requests[2].entries if isinstance(e, ToolResult)]
+    assert "no tool named 'nonsense'" in texts[0]
+    assert "not valid JSON" in texts[1]
+
+
+@pytest.mark.fault("B007")
+async def test_turn_cap_brings_a_summary_and_says_truncated(tmp_path: Path) -> None:
+    step = reply(calls=[call("terminal", command="true")])
+    model = ScriptedModel("m", [step, step, step, reply("half done")])
+    async with open_lab(model, workspace=tmp_path, settings={"agent.max_turns": 3}) as lab:
+        result = await lab.ask("go")
+    assert result.state == "exhausted" and result.truncated
+    assert result.exit_reason == "max_iterations"
+    assert result.summary == "half done"
+    assert model.requests[-1].tool_choice == "none"
