@@ -28,7 +28,8 @@ _WIDTH = 80
 
 
 def _help(command: click.Command, name: str, parent: click.Context | None = None) -> tuple[click.Context, str]:
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=_WIDTH, max_content_width=_WIDTH)
+    sizes = {"terminal_width": _WIDTH, "max_content_width": _WIDTH}
+    context = click.Context(command, info_name=name, parent=parent, **{**command.context_settings, **sizes})
     return context, command.get_help(context).rstrip() + "\n"
 
 

@@ -119,13 +119,13 @@ def cli(context: click.Context, /, reasoning: str | None, **given: Any) -> int |
         return result
 
 
-def run(args: Sequence[str]) -> int:
-    """Run the command line and return the exit code; every failure is one message on stderr.
+def run(args: Sequence[str], command: click.Command = cli) -> int:
+    """Run a command line (`hermes` itself) and return the exit code; every failure is one message on stderr.
 
     The whole traceback is printed only where HERMES_DEBUG is set.
     """
     try:
-        result = cli.main(list(args), prog_name="hermes", standalone_mode=False)
+        result = command.main(list(args), prog_name="hermes", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Abort as error:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from hermes.cli import fast
 
 __all__ = ["main"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run `hermes` with `argv` (without the program's name) and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     answered = fast.answer(args)

@@ -1,0 +1,108 @@
+"""`hermes doctor` tells what is there and what is wrong, and shows no key."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes.cli.doctor_cmd import examine
+from hermes.cli.options import GlobalOptions
+from tests.cli.conftest import Ran
+
+Hermes = Callable[..., Ran]
+KEY = "sk-0123456789abcdef"
+
+
+def findings(environ: dict[str, str], **options: str) -> dict[str, tuple[str, str]]:
+    return {check.name: (check.status, check.detail) for check in examine(GlobalOptions(**options), environ)}
+
+
+@pytest.fixture
+def environ(hermes_home: Path) -> dict[str, str]:
+    return {"HERMES_HOME": str(hermes_home), "PATH": ""}
+
+
+def test_an_empty_home_is_not_broken_and_is_told_three_ways(hermes: Hermes, hermes_home: Path) -> None:
+    ran = hermes("doctor")
+    assert ran.code == 0
+    assert "OPENROUTER_API_KEY" in ran.out and "OPENAI_BASE_URL" in ran.out and "-m embedded" in ran.out
+    assert "telemetry: none" in ran.out and "python: " in ran.out and "embedded model: " in ran.out
+    assert list(hermes_home.iterdir()) == []
+
+
+def test_the_key_and_the_endpoint_in_use(environ: dict[str, str]) -> None:
+    found = findings({**environ, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "https://llm.example/v1"}, model="m")
+    assert found["key"] == ("ok", "OPENAI_API_KEY (environment) …cdef for https://llm.example/v1")
+    assert found["endpoint"] == ("ok", "m at https://llm.example/v1, key: OPENAI_API_KEY (environment)")
+    assert findings(environ, model="embedded")["endpoint"][1].startswith("embedded:smollm2-135m on this machine (tiny")
+
+
+def test_a_missing_model_name_is_said(environ: dict[str, str]) -> None:
+    found = findings({**environ, "OPENAI_BASE_URL": "http://127.0.0.1:8000/v1"})
+    assert found["endpoint"][0] == "warning" and "no model named" in found["endpoint"][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("agent: {max_turn: 3}\n", "broken"),
+        ("agent:\n\tx: 1\n", "broken"),
+        ("kanban: {}\n", "note"),
+        ("agent: {max_turns: 3}\n", "ok"),
+    ],
+)
+def test_the_settings_are_checked(environ: dict[str, str], hermes_home: Path, text: str, status: str) -> None:
+    (hermes_home / "config.yaml").write_text(text)
+    assert findings(environ)["config"][0] == status
+
+
+def test_a_broken_thing_is_exit_code_1(hermes: Hermes, hermes_home: Path) -> None:
+    (hermes_home / "config.yaml").write_text("agent: {max_turn: 3}\n")
+    assert hermes("doctor").code == 1
+    answer = json.loads(hermes("doctor", "--json").out)
+    assert answer["ok"] is False and {"name", "status", "detail"} == set(answer["checks"][0])
+    assert hermes("-p", "nobody", "doctor").code == 1
+
+
+def test_a_server_without_its_key_is_broken(environ: dict[str, str], hermes_home: Path) -> None:
+    (hermes_home / "config.yaml").write_text("model: {default: m, base_url: 'https://x.example/v1'}\n")
+    status, detail = findings({**environ, "OPENROUTER_API_KEY": KEY})["endpoint"]
+    assert status == "broken" and "x.example" in detail and "0123456789" not in detail
+
+
+def test_a_broken_pool_is_reported(environ: dict[str, str], hermes_home: Path) -> None:
+    (hermes_home / "auth.json").write_text("{")
+    assert findings(environ)["config"][0] == "broken"
+
+
+def script(folder: Path, text: str) -> Path:
+    folder.mkdir()
+    path = folder / "hermes"
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_which_hermes_is_which(environ: dict[str, str], tmp_path: Path) -> None:
+    ours = script(tmp_path / "a", f"#!{sys.prefix}/bin/python\nfrom hermes.cli.main import main\n")
+    twin = script(tmp_path / "b", "#!/elsewhere/bin/python\nfrom hermes.cli.main import main\n")
+    other = script(tmp_path / "c", "#!/usr/bin/env python\nfrom hermes_cli.main import main\n")
+    assert findings(environ)["hermes on PATH"][0] == "note"
+    for order, status in (((ours, twin, other), "ok"), ((other, ours), "warning"), ((twin, ours), "warning")):
+        path = os.pathsep.join(str(each.parent) for each in order)
+        found, detail = findings({**environ, "PATH": path})["hermes on PATH"]
+        assert found == status
+        assert f"{ours} is this program, " in detail
+        assert (f"{other} is another program" in detail) == (other in order)
+        assert (f"{twin} is this program, in another environment" in detail) == (twin in order)
+
+
+def test_files_of_another_program_are_recognised(environ: dict[str, str], hermes_home: Path) -> None:
+    (hermes_home / "state.db").write_bytes(b"x")
+    (hermes_home / "kanban.db").write_bytes(b"x")
+    assert findings(environ)["other files"][1].startswith("state.db, kanban.db: another program's, never written here")
