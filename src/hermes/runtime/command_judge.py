@@ -20,6 +20,7 @@ _HARMLESS_DEVICES = re.compile(r"/dev/(null|stdout|stderr|tty|zero|full|fd/\d+)"
 _TEMPORARY = ("/tmp", "/var/tmp")
 _LOCAL_HOST = re.compile(r"(?:https?://)?(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0)(?:[:/]|$)")
 _MAX_NESTING = 12
+_MAX_VALUES = 200
 
 
 class Danger(Exception):
@@ -131,8 +132,12 @@ class CommandJudge:
             values = self.variables.get(match.group(1))
         if values is None:
             return (VARIABLE.sub(UNKNOWN, word),)
-        expanded = [word[: match.start()] + value + word[match.end() :] for value in values[:50]]
-        return [final for one in expanded for final in self.expand(one)][:200]
+        found: list[str] = []
+        for value in values:
+            found.extend(self.expand(word[: match.start()] + value + word[match.end() :]))
+            if len(found) > _MAX_VALUES:
+                raise Danger("unclear", "it stands for more commands than can be judged")
+        return found
 
     def words(self, words: list[str], simple: Simple) -> None:
         """Judge a command given as words, assignments and keywords in front of it included."""

@@ -161,7 +161,7 @@ def _code(judge: CommandJudge, program: str, arguments: list[str], simple: Simpl
     if name == "python" and arguments and arguments[0].rpartition("/")[2] == "setup.py" and "install" in arguments:
         raise Danger("install", "it installs a package (setup.py install)")
     flags = tables.CODE_FLAGS[name]
-    pieces = [simple.stdin] if not plain(arguments) else []
+    pieces = [simple.stdin] if not set(plain(arguments)) - {"-"} else []
     if not flags:
         pieces += arguments
     for index, word in enumerate(arguments[:-1]):
@@ -308,6 +308,12 @@ def _network(_judge: CommandJudge, program: str, arguments: list[str], _simple: 
 
 
 def _output_options(judge: CommandJudge, program: str, arguments: list[str], _simple: Simple) -> bool:
+    if (
+        program in ("tar", "bsdtar")
+        and len(arguments) > 1
+        and re.fullmatch(r"-?[a-zA-Z]*[cru][a-zA-Z]*f", arguments[0])
+    ):
+        judge.writes(arguments[1], f"{program} {arguments[0]}")
     for option in tables.OUTPUT_OPTIONS.get(program, ()):
         for index, word in enumerate(arguments):
             value = ""

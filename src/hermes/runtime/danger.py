@@ -22,7 +22,7 @@ from hermes.runtime.shell_syntax import Unreadable, parse
 
 __all__ = ["Permission", "Verdict", "allowed_read_only", "classify"]
 
-_FORK_BOMB = re.compile(r"(\S+)\s*\(\)\s*\{[^}]*\b\1\s*\|\s*\1\s*&|:\(\)\s*\{\s*:\s*\|\s*:")
+_FORK_BOMB = re.compile(r"([\w:.]{1,40})\(\)\s{0,9}\{\s{0,9}\1\s{0,9}\|\s{0,9}\1\s{0,9}&")
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +89,11 @@ def _file(path: str, places: Places) -> Verdict:
 
 
 def _command(command: str, places: Places) -> Verdict:
-    if _FORK_BOMB.search(command):
-        return _verdict("machine", "it starts itself without end (a fork bomb)")
     try:
-        CommandJudge(places, RULES).judge(parse(command))
+        commands = parse(command)
+        if _FORK_BOMB.search(command):
+            return _verdict("machine", "it starts itself without end (a fork bomb)")
+        CommandJudge(places, RULES).judge(commands)
     except Danger as danger:
         return _verdict(danger.category, danger.reason)
     except Unreadable as error:

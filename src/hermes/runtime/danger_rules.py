@@ -80,9 +80,9 @@ WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
 }
 
 INSTALLERS = frozenset(
-    """pip pip3 pipx uv poetry pdm conda mamba micromamba npm pnpm yarn bun deno cargo go gem bundle composer apt apt-get
-    aptitude dpkg rpm yum dnf microdnf zypper pacman yay apk brew port snap flatpak nix nix-env emerge winget choco scoop
-    luarocks cpan cpanm opam stack cabal rustup gup asdf mise sdk helm krew playwright""".split()
+    """pip pip3 pipx uv poetry pdm conda mamba micromamba npm pnpm yarn bun deno cargo go gem bundle composer apt
+    apt-get aptitude dpkg rpm yum dnf microdnf zypper pacman yay apk brew port snap flatpak nix nix-env emerge winget
+    choco scoop luarocks cpan cpanm opam stack cabal rustup gup asdf mise sdk helm krew playwright""".split()
 )
 INSTALL_WORDS = frozenset(
     """install i add ci get update upgrade dist-upgrade full-upgrade remove uninstall rm purge autoremove require sync

@@ -57,7 +57,10 @@ def parse(text: str, depth: int = 0) -> list[Simple]:
         raise Unreadable("it is nested too deeply")
     if len(text) > MAX_LENGTH:
         raise Unreadable(f"it is longer than {MAX_LENGTH} characters")
-    return _Parser(_MARKS.sub("\ufffd", text), depth).run()
+    try:
+        return _Parser(_MARKS.sub("\ufffd", text), depth).run()
+    except RecursionError:
+        raise Unreadable("it is nested too deeply") from None
 
 
 class _Parser:
