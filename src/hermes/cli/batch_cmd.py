@@ -133,7 +133,7 @@ def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
 
 def _ordinary_parts(context: click.Context) -> BatchParts:
     # The whole runtime: wanted only when a batch really starts.
-    from hermes.batch.execute import engine_opener
+    from hermes.cli.batch_engine import engine_opener
 
     return BatchParts(open_engine=engine_opener(options_of(context)))
 

@@ -131,13 +131,14 @@ class Builder:
         first: list[Entry] = []
         if task.spec.goal:
             first.append(User(content=task.spec.goal, source=task.spec.source, at=self._clock.now()))
+        task.offered = tuple(tool.spec for tool in tools)
         history.begin(
             Segment(
                 number=0,
                 start=0,
                 system=system,
                 nonce=nonce,
-                tools=tuple(tool.spec for tool in tools),
+                tools=task.offered,
             ),
             first,
         )

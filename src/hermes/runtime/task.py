@@ -13,7 +13,7 @@ from hermes.core.events import Event
 from hermes.core.history import History
 from hermes.core.inbox import Inbox
 from hermes.core.limits import Budget
-from hermes.core.model import Model
+from hermes.core.model import Model, ToolSpec
 from hermes.core.result import TaskResult
 from hermes.core.scope import TaskScope
 from hermes.runtime.spec import TaskSpec
@@ -53,6 +53,7 @@ class Task:
         self.history: History | None = None
         self.environment: Environment | None = None
         self.model: Model | None = None
+        self.offered: tuple[ToolSpec, ...] = ()
         self.cancel_scope = anyio.CancelScope()
         self.stop: StopReason | None = None
         self.stop_text = ""
