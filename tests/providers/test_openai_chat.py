@@ -223,6 +223,16 @@ async def test_one_connection_is_used_again() -> None:
     assert len(server.connections) == 1
 
 
+async def test_a_connection_whose_body_ends_a_moment_after_the_end_mark_is_used_again(
+    virtual_clock: VirtualClock,
+) -> None:
+    late = Raw(parts=(sse(text_chunk("a", finish_reason="stop")), 0.5))
+    async with served([late, late, reply("b")]) as (model, server):
+        for text in "aab":
+            assert (await message_of(model, ask())).text == text
+    assert len(server.connections) == 1
+
+
 async def test_a_large_body_arrives_whole() -> None:
     async with served([reply("x")]) as (model, server):
         await message_of(model, ask("ü" * 700_000))

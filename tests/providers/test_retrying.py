@@ -146,7 +146,7 @@ async def test_a_refused_key_is_final_at_once(virtual_clock: VirtualClock) -> No
     assert error.reason == "auth" and server.count == 1 and virtual_clock.elapsed < 1
 
 
-@pytest.mark.fault("B004")
+@pytest.mark.fault("B006")
 async def test_a_rate_limit_is_never_taken_for_a_conversation_that_is_too_long(virtual_clock: VirtualClock) -> None:
     words = "Request too large: tokens per minute limit of the context tier reached, maximum context length unaffected"
     async with served([faults.rate_limited("1", words)] * 3, profile=ModelProfile(window=100)) as (model, _):

@@ -7,9 +7,15 @@ from typing import Any
 import jsonschema
 import pytest
 
+from hermes.core.errors import ModelError
 from hermes.core.messages import Assistant, Text, ToolCall, ToolResult, User
 from hermes.core.model import CallArguments, CallStarted, ModelProfile, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
+from hermes.providers.retrying import Retrying
 from hermes.providers.schema_tools import Bounds, Example, SchemaTools, bounded_schema, compact_system, read_reply
+from hermes.testing.clock import VirtualClock
+from hermes.testing.scripted import ScriptedModel, broken, reply
+from tests.providers.conformance import failure_of, message_of
+from tests.providers.endpoints import served
 
 TERMINAL = ToolSpec(
     name="terminal",
@@ -159,3 +165,36 @@ def test_what_the_schema_allows_is_what_is_read() -> None:
     assert validator.is_valid({"thought": "t", "name": "spawn_parallel", "arguments": {"tasks": two}})
     assert not validator.is_valid({"thought": "t", "name": "spawn_parallel", "arguments": {"tasks": two[:1]}})
     assert not validator.is_valid({"thought": "t", "answer": "first turn"})
+
+
+@pytest.mark.anyio
+async def test_over_an_endpoint_without_tools() -> None:
+    steps = [
+        reply('{"thought": "look", "name": "terminal", "arguments": {"command": "ls"}}', pieces=5),
+        reply('{"thought": "seen", "answer": "two files"}'),
+        reply("prose"),
+    ]
+    profile = ModelProfile(window=4_096, max_output=256, tiny=True, tool_calling="schema")
+    async with served(steps, profile=profile) as (chat, server):
+        model = SchemaTools(chat)
+        first = await message_of(model, ask())
+        result = ToolResult(position=1, index=0, call_id="c", name="terminal", content=(Text("a b"),))
+        second = await message_of(model, ask(first, result))
+        refused = await failure_of(model, ask())
+    assert first.stop == "tool_calls" and first.thinking == "look"
+    assert [(call.name, call.arguments) for call in first.calls] == [("terminal", {"command": "ls"})]
+    assert (second.text, second.thinking, second.stop, second.usage.total) == ("two files", "seen", "stop", 15)
+    assert refused.reason == "malformed_response" and refused.retryable
+    sent = server.requests[1]
+    assert [message["role"] for message in sent.messages] == ["system", "user", "assistant", "user"]
+    assert "tools" not in sent.body and sent.body["response_format"]["type"] == "json_schema"
+    assert (sent.body["max_tokens"], sent.body["temperature"]) == (256, 0.0)
+
+
+@pytest.mark.anyio
+async def test_a_restart_drops_the_half_reply(virtual_clock: VirtualClock) -> None:
+    lost = broken(ModelError("x", reason="timeout", retryable=True), text='{"thought": "half')
+    profile = ModelProfile(tiny=True, tool_calling="schema")
+    model = SchemaTools(Retrying(ScriptedModel("m", [lost, reply('{"thought": "t", "answer": "a"}')], profile)))
+    message = await message_of(model, ask(tool_choice="none"))
+    assert (message.text, message.thinking) == ("a", "t")

@@ -171,6 +171,8 @@ class Body:
 
     async def drain(self) -> None:
         """Read on to the end, so that the connection can be used again; close it where that takes too long."""
+        if self._response.content.at_eof():
+            return
         with anyio.move_on_after(self._limits.drain):
             while await self._response.content.readany():
                 pass

@@ -107,6 +107,8 @@ class OpenAIChat:
         self._name = name
         self._profile = profile
         self._session_source = session_source
+        self._headers = endpoint.request_headers()
+        self._bad_header = any(ord(character) < 32 for character in "".join(self._headers.values()))
         self._naming = anyio.Lock()
         self._left_out: frozenset[str] = frozenset()
 
@@ -126,10 +128,13 @@ class OpenAIChat:
 
     async def catalogue(self) -> tuple[str, ...]:
         """Return the names of the models that the endpoint lists; empty where it lists none or cannot be asked."""
-        headers = self.endpoint.request_headers()
         try:
             body = await get_bytes(
-                self._session_source(), self.endpoint.models_url, headers=headers, limit=10.0, most=_CATALOGUE_BYTES
+                self._session_source(),
+                self.endpoint.models_url,
+                headers=self._headers,
+                limit=10.0,
+                most=_CATALOGUE_BYTES,
             )
             value = msgspec.json.decode(body or b"{}")
         except (aiohttp.ClientError, OSError, StreamTimeout, msgspec.DecodeError):
@@ -207,8 +212,8 @@ class OpenAIChat:
 
     async def _post(self, body: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
         """Send one request; an answer that is not 200 is read and closed."""
-        headers = self.endpoint.request_headers()
-        if any(ord(character) < 32 for character in "".join(headers.values())):
+        headers = self._headers
+        if self._bad_header:
             raise error_of(self.origin(), "auth", f"the API key or a header for {self.endpoint.host} has a line break")
         response = await post(
             self._session_source(), self.endpoint.chat_url, body=body, headers=headers, limit=self.limits.first_byte

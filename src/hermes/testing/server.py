@@ -171,7 +171,7 @@ class ProviderServer:
         self.count = 0
         self.in_flight = 0
         self.peak = 0
-        self.connections: set[int] = set()
+        self.connections: set[int] = set()  # the clients' ports
         self.port = port
         self._script: Script = script if callable(script) else _in_order(script)
         self._latency = latency
@@ -216,7 +216,8 @@ class ProviderServer:
             return _status(Status(status=400, message=f"the body is no JSON: {error}"))
         self.count += 1
         request = Request(self.count, http.path, http.headers, body, asyncio.get_running_loop().time())
-        self.connections.add(id(http.transport))
+        if http.transport is not None:
+            self.connections.add(http.transport.get_extra_info("peername")[1])
         if self._record:
             self.requests.append(request)
         self.in_flight += 1
