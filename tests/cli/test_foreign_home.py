@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes.cli.options import GlobalOptions, open_sources
 from tests.cli.conftest import Ran
 
 Hermes = Callable[..., Ran]
@@ -127,6 +128,11 @@ def test_its_settings_and_keys_are_understood(hermes: Hermes, foreign: Path) -> 
     assert values["agent.max_turns"] == (None, "config.yaml:8")
     assert values["delegation.max_concurrent_children"][0] == 3
     assert values["terminal.timeout"] == (99, "TERMINAL_TIMEOUT (.env)")
+
+
+def test_every_secret_of_it_is_known_logins_included(foreign: Path) -> None:
+    found = open_sources(GlobalOptions(), {"HERMES_HOME": str(foreign)}).secrets()
+    assert set(found) == {"sk-or-0123456789abcdef", "oauth-0123456789", "refresh-0123456789", "ghp_0123456789abcdef"}
 
 
 def test_a_change_touches_one_line_of_one_file_and_keeps_the_old_one(hermes: Hermes, foreign: Path) -> None:

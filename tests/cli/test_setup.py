@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from hermes.cli.setup_cmd import Choice, apply_choice
+from hermes.cli.setup_cmd import Choice, _asked, apply_choice
 from hermes.config import Home, load
 from hermes.core.errors import ModelError, OperatorError
 from hermes.credentials import Endpoint
@@ -75,6 +76,20 @@ def test_without_a_terminal_it_tells_what_to_do(
     ran = hermes("setup")
     assert ran.code == 2 and "--key-stdin" in ran.err and "-m embedded" in ran.err
     assert list(hermes_home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "choice"),
+    [
+        (f"\n{KEY}\n\n", Choice(provider="openrouter", key=KEY, model="anthropic/claude-sonnet-4.6")),
+        (f"openai\n{KEY}\nm\n", Choice(provider="openai", key=KEY, model="m")),
+        ("other\n\n\nm\n", Choice(provider="other", key="", model="m", base_url="http://127.0.0.1:8000/v1")),
+    ],
+)
+def test_the_questions_and_a_key_that_is_not_shown(answers: str, choice: Choice) -> None:
+    with CliRunner().isolation(input=answers) as (out, _, _):
+        assert _asked("", "", "") == choice
+    assert KEY not in out.getvalue().decode()
 
 
 class _Server(BaseHTTPRequestHandler):

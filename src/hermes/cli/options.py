@@ -14,7 +14,17 @@ import click
 import msgspec
 
 from hermes.config import Home, Loaded, find_home, load
-from hermes.credentials import Endpoint, EndpointFlags, Key, PoolEntry, find_endpoint, find_keys, read_auth_file
+from hermes.credentials import (
+    Endpoint,
+    EndpointFlags,
+    Key,
+    PoolEntry,
+    find_endpoint,
+    find_keys,
+    known_secrets,
+    read_auth_file,
+    settings_secrets,
+)
 
 __all__ = [
     "UNSET",
@@ -84,6 +94,11 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
             model=self.options.model, provider=self.options.provider, base_url=base_url, api_key=api_key
         )
         return find_endpoint(self.loaded.settings, flags, self.keys, self.variables)
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret that must not be written down, the logins of the pool included, longest first."""
+        more = settings_secrets(self.loaded.settings, self.variables)
+        return known_secrets(self.variables, {}, self.pool, more)
 
 
 def options_of(context: click.Context) -> GlobalOptions:
