@@ -9,6 +9,7 @@ from hermes.core.agent import Agent, AgentSpec
 from hermes.core.clock import Clock
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
+from hermes.core.events import EntryAdded
 from hermes.core.history import History, Segment
 from hermes.core.messages import Entry, User
 from hermes.core.model import Model
@@ -142,6 +143,8 @@ class Builder:
             ),
             first,
         )
+        for position, entry in enumerate(first):
+            task.emit(EntryAdded(position=position, entry=entry))
 
 
 def _restate(task: Task) -> str:
