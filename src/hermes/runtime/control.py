@@ -20,7 +20,7 @@ from hermes.core.scope import TaskScope
 from hermes.core.views import TaskView
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
-from hermes.store.ops import InboxRow, MarkInbox, Op, PutInbox, Unit
+from hermes.store.ops import InboxRow, MarkInbox, Op, PutInbox, TouchSession, Unit
 
 __all__ = ["Control", "Found", "Receipt"]
 
@@ -130,7 +130,13 @@ class Control:
             state="queued",
             created_at=self._supervisor.clock.now(),
         )
-        ticket = self._supervisor.store.submit(Unit(ops=(PutInbox(row=row),)))
+        ops: list[Op] = [PutInbox(row=row)]
+        if verb == "follow_up":
+            # The session is named after what was said in it first.
+            first = task.history is None or task.history.last is None
+            title = " ".join(redacted.split())[:80] if first and not task.inbox.follow_ups else None
+            ops.append(TouchSession(session_id=task.scope.session_id, updated_at=row.created_at, title=title))
+        ticket = self._supervisor.store.submit(Unit(ops=tuple(ops)))
         task.emit(ControlReceived(receipt=receipt, verb=verb, text=redacted, sender=sender))
         await ticket.wait()
 
