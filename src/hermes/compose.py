@@ -19,12 +19,12 @@ from hermes.config import Home, Loaded, Settings
 from hermes.core.clock import NO_HOLD, Clock, Hold, SystemClock
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
-from hermes.core.errors import StoreError
+from hermes.core.errors import StoreError, UsageError
 from hermes.core.limits import Limits
 from hermes.core.messages import Text
 from hermes.core.model import Model
-from hermes.core.toolsets import ToolsetRegistry, configured_toolsets
-from hermes.credentials import Endpoint, EndpointFlags, Key, find_endpoint, known_secrets, settings_secrets
+from hermes.core.toolsets import Selection, ToolsetRegistry, configured_toolsets
+from hermes.credentials import Endpoint, EndpointFlags, Key, find_endpoint, is_embedded, known_secrets
 from hermes.credentials.redact import Redactor
 from hermes.delegation.background import AsyncDelegationToolset
 from hermes.delegation.policy import DelegationPolicy
@@ -49,7 +49,7 @@ from hermes.store.owner import take_ownership
 from hermes.store.sqlite import open_store
 from hermes.tools.toolsets import FileToolset, TerminalToolset, TodoToolset
 
-__all__ = ["Assembly", "Parts", "conversation_spec", "max_running", "open_runtime"]
+__all__ = ["Assembly", "Parts", "conversation_spec", "max_running", "open_runtime", "select_toolsets"]
 
 #: Descriptors kept for the program itself; a running task needs up to four (a connection, a command's pipes).
 _OWN_DESCRIPTORS, _PER_TASK = 64, 4
@@ -57,12 +57,13 @@ _OWN_DESCRIPTORS, _PER_TASK = 64, 4
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime is opened with. `model` replaces every model (for tests and simulations); `journal` is where the
-    database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk. `read_only_home` is for runs that keep
-    their state elsewhere."""
+    database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk. `secrets` are replaced wherever
+    something is written."""
 
     loaded: Loaded
     endpoint: Endpoint
     keys: tuple[Key, ...] = ()
+    secrets: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}
     environ: Mapping[str, str] = {}
     yolo: bool = False
@@ -110,9 +111,14 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
     """Open a runtime and run it for the length of the block.
 
     Raises:
+        UsageError: no model is named.
         OperatorError: the home cannot be written, the journal is another program's or newer, a model cannot be had.
     """
     settings, home = parts.loaded.settings, parts.loaded.home
+    if parts.model is None and not parts.endpoint.model:
+        raise UsageError(
+            f"no model is named for {parts.endpoint.base_url}: give -m MODEL, or hermes config set model.default MODEL"
+        )
     redactor = _redactor(parts)
     if parts.memory:
         async with _assembled(parts, redactor, MemoryStore(), "memory") as assembly:
@@ -142,13 +148,8 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
 
 
 def _redactor(parts: Parts) -> Redactor:
-    more = (
-        parts.endpoint.api_key,
-        *(key.secret for key in parts.keys),
-        *settings_secrets(parts.loaded.settings, parts.variables),
-    )
-    environ = parts.environ or os.environ
-    return Redactor(known_secrets(environ, parts.loaded.dotenv, more=[secret for secret in more if secret]))
+    more = [secret for secret in (parts.endpoint.api_key, *parts.secrets) if secret]
+    return Redactor(known_secrets(parts.environ or os.environ, parts.loaded.dotenv, more=more))
 
 
 @asynccontextmanager
@@ -320,6 +321,8 @@ class _Models:
 
     def _endpoint(self, choice: ModelChoice) -> Endpoint:
         parts, main = self._parts, self._parts.endpoint
+        if is_embedded(choice.name) and main.provider != "embedded":
+            return find_endpoint(parts.loaded.settings, EndpointFlags(model=choice.name), parts.keys, parts.variables)
         same = choice.base_url in ("", main.base_url) and choice.provider in ("", main.provider)
         if same and (choice.name in ("", main.model) or main.provider != "embedded"):
             return msgspec.structs.replace(main, model=choice.name or main.model)
@@ -331,6 +334,19 @@ class _Models:
             api_key=children.api_key if choice.base_url and choice.base_url == children.base_url else "",
         )
         return find_endpoint(parts.loaded.settings, flags, parts.keys, parts.variables)
+
+
+def select_toolsets(settings: Settings, registry: ToolsetRegistry, named: Sequence[str] | None = None) -> Selection:
+    """The toolsets that are on: `named` stand for themselves, None takes the configured ones. Disabled ones are off
+    however they were named."""
+    disabled = settings.agent.disabled_toolsets
+    names = (
+        tuple(named)
+        if named is not None
+        else configured_toolsets(settings.platform_toolsets.get("cli"), settings.toolsets, disabled)
+    )
+    selection = registry.expand(names)
+    return Selection(tuple(name for name in selection.names if name not in disabled), selection.notes)
 
 
 def conversation_spec(
@@ -348,15 +364,8 @@ def conversation_spec(
     `toolsets` stand for themselves; None takes the configured ones.
     """
     settings = assembly.settings
-    names = (
-        tuple(toolsets)
-        if toolsets is not None
-        else configured_toolsets(
-            settings.platform_toolsets.get("cli"), settings.toolsets, settings.agent.disabled_toolsets
-        )
-    )
-    selection = assembly.runtime.registry.expand(names)
-    chosen = tuple(name for name in selection.names if name not in settings.agent.disabled_toolsets)
+    selection = select_toolsets(settings, assembly.runtime.registry, toolsets)
+    chosen = selection.names
     tiny = assembly.model.profile.tiny
     spec = TaskSpec(
         kind="main",

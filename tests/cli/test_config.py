@@ -35,7 +35,7 @@ def test_values_keep_their_kind(hermes: Hermes, hermes_home: Path) -> None:
         ("model", "5"),
         ("agent.max_turns", "unlimited"),
         ("toolsets", "web,file"),
-        ("store.keep_days", "3"),
+        ("compression.protect_last_n", "3"),
     ):
         assert hermes("config", "set", key, value).code == 0
     assert hermes("config", "set", r"models.gpt-4\.1.context_length", "1000").code == 0
@@ -44,7 +44,7 @@ def test_values_keep_their_kind(hermes: Hermes, hermes_home: Path) -> None:
     assert values["model.default"] == "5"
     assert values["agent.max_turns"] is None
     assert values["toolsets"] == ["web", "file"]
-    assert values["store.keep_days"] == 3
+    assert values["compression.protect_last_n"] == 3
     assert values["models"]["gpt-4.1"]["context_length"] == 1000
     assert answer["problems"] == []
 

@@ -56,7 +56,7 @@ def test_command_line_then_file_then_environment_then_dotenv_then_default(at: Ho
         "terminal.cwd": "TERMINAL_CWD (.env)",
     }
     assert loaded.sources["delegation.max_concurrent_children"] == "config.yaml:2"
-    assert loaded.sources["store.keep_days"] == "default"
+    assert loaded.sources["store.durability"] == "default"
 
 
 def test_variables_are_substituted_and_undefined_ones_stay(at: Home) -> None:

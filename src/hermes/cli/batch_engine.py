@@ -12,8 +12,7 @@ from hermes.batch.job import OpenEngine
 from hermes.batch.rollout import Engine
 from hermes.batch.settings import BatchSettings
 from hermes.cli.options import GlobalOptions, open_sources
-from hermes.compose import Parts, open_runtime
-from hermes.core.toolsets import configured_toolsets
+from hermes.compose import Parts, open_runtime, select_toolsets
 from hermes.runtime.runtime import tune_collector
 from hermes.runtime.spec import ModelChoice
 
@@ -34,11 +33,9 @@ def engine_opener(options: GlobalOptions) -> OpenEngine:
             endpoint=endpoint,
             keys=sources.keys,
             variables=sources.variables,
+            secrets=sources.secrets(),
             yolo=options.yolo,
             memory=True,  # the run's folder is the record; a rollout that is cut off starts over
-        )
-        ceiling = configured_toolsets(
-            configuration.platform_toolsets.get("cli"), configuration.toolsets, configuration.agent.disabled_toolsets
         )
         async with open_runtime(parts) as assembly:
             tune_collector()
@@ -46,7 +43,7 @@ def engine_opener(options: GlobalOptions) -> OpenEngine:
                 assembly.runtime,
                 model=assembly.model,
                 choice=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
-                ceiling=assembly.runtime.registry.expand(ceiling).names,
+                ceiling=select_toolsets(configuration, assembly.runtime.registry).names,
             )
 
     return opened

@@ -220,7 +220,6 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
         Literal["process", "power"],
         Meta(description="What a committed step survives: the process being killed, or the power failing (slower)."),
     ] = "process"
-    keep_days: Annotated[int, Meta(description="Days that ended sessions are kept.", ge=1)] = 30
 
 
 class DisplaySettings(_Section, frozen=True, kw_only=True):
@@ -324,7 +323,7 @@ def _fields() -> tuple[dict[str, Field], dict[str, type[msgspec.Struct]]]:
 FIELDS, SECTIONS = _fields()
 
 _UNUSED = """
-    provider base_url api_key api_mode fallback_providers fallback_model credential_pool_strategies custom_toolsets
+store.keep_days     provider base_url api_key api_mode fallback_providers fallback_model credential_pool_strategies custom_toolsets
     mcp_servers prefill_messages_file auxiliary kanban goals personalities skills memory gateway hooks web browser
     voice tts stt security logging checkpoints session_reset privacy cron updates
     model.streaming model.api_mode model.max_tokens

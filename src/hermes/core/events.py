@@ -68,7 +68,7 @@ class TaskAdopted(_Event, frozen=True, kw_only=True, tag="task.adopted"):
 
 
 class TaskEnded(_Event, frozen=True, kw_only=True, tag="task.ended"):
-    """A task ended, once and for ever. `result` is the shape of lifecycle.md, "Result of a task"."""
+    """A task ended, once and for ever."""
 
     state: str
     status: str
