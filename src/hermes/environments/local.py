@@ -6,10 +6,8 @@ for a sandbox and for approvals. Files are touched only to keep state and long o
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -24,7 +22,7 @@ from hermes.core.errors import ToolError
 from hermes.core.scope import CallKey, TaskScope
 from hermes.environments.background import BackgroundProcesses
 from hermes.environments.output import Output, OutputLimits, Redact
-from hermes.environments.process import ProcessGroup, Spawned, end_leftovers, processes_of_call, spawn
+from hermes.environments.process import ProcessGroup, Spawned, end_escaped, end_leftovers, processes_of_call, spawn
 from hermes.environments.pump import Pump
 from hermes.environments.scrub import command_environment
 from hermes.environments.session import Session
@@ -283,10 +281,5 @@ class LocalEnvironment:
                 await anyio.to_thread.run_sync(group.end, self._settings.grace, limiter=self._threads)
                 group.forget()
             if self._escapes:
-                await anyio.to_thread.run_sync(self._end_escaped, limiter=self._threads)
+                await anyio.to_thread.run_sync(end_escaped, f"{self._task_id}:", limiter=self._threads)
         return killed
-
-    def _end_escaped(self) -> None:
-        for pid in processes_of_call(f"{self._task_id}:"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)

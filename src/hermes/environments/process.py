@@ -22,6 +22,7 @@ __all__ = [
     "DEPTH",
     "ProcessGroup",
     "Spawned",
+    "end_escaped",
     "end_leftovers",
     "group_members",
     "processes_of_call",
@@ -304,6 +305,16 @@ def processes_of_call(prefix: str) -> list[int]:
         if needle in environ and pid != os.getpid():
             found.append(pid)
     return found
+
+
+def end_escaped(prefix: str) -> None:
+    """Kill what left its group and still carries a call key beginning with `prefix` (blocking, at most a second)."""
+    deadline = time.monotonic() + 1.0
+    while (found := processes_of_call(prefix)) and time.monotonic() < deadline:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def end_leftovers(call_key: str, pgid: int | None = None, started: str | None = None, grace: float = 2.0) -> int:
