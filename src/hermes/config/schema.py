@@ -324,8 +324,8 @@ FIELDS, SECTIONS = _fields()
 
 _UNUSED = """
     store.keep_days provider base_url api_key api_mode fallback_providers fallback_model credential_pool_strategies
-    custom_toolsets mcp_servers prefill_messages_file auxiliary kanban goals personalities skills memory gateway hooks web browser
-    voice tts stt security logging checkpoints session_reset privacy cron updates
+    custom_toolsets mcp_servers prefill_messages_file auxiliary kanban goals personalities skills memory gateway hooks
+    web browser voice tts stt security logging checkpoints session_reset privacy cron updates
     model.streaming model.api_mode model.max_tokens
     agent.budget_warning_ratio agent.gateway_timeout agent.gateway_timeout_warning agent.service_tier
     agent.stall_guards agent.empty_response_guard agent.turn_liveness agent.clarify_timeout agent.verbose
