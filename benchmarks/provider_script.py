@@ -1,0 +1,54 @@
+"""What the loopback model of the benchmarks answers: children work through five turns, a parent starts them and talks.
+
+A conversation that begins with `PARENT` is a parent's. `start N sync|async` in its newest message spawns N children,
+anything else is answered after 20 ms. Any other conversation is a child's: four calls of `todo`, then a report, each
+after 200 ms.
+"""
+
+from __future__ import annotations
+
+from hermes.testing.scripted import Reply, call, reply
+from hermes.testing.server import Request
+
+__all__ = ["TURNS", "answer", "batch", "endless"]
+
+TURNS = 5
+CHILD_DELAY, PARENT_DELAY = 0.2, 0.02
+
+
+def answer(request: Request) -> Reply:
+    """A parent or a child of five turns."""
+    return _parent(request) if request.first_user.startswith("PARENT") else _child(request, TURNS)
+
+
+def endless(request: Request) -> Reply:
+    """A parent, or a child that never comes to an end."""
+    return _parent(request) if request.first_user.startswith("PARENT") else _child(request, 1_000_000)
+
+
+def batch(request: Request) -> Reply:
+    """One command, then an answer; the server's own latency comes before each."""
+    if request.turn == 0:
+        return reply(thinking="look first", calls=[call("terminal", call_id="call_0", command="echo one")])
+    return reply("There is one.", thinking="that was it")
+
+
+def _parent(request: Request) -> Reply:
+    words = request.last.split()
+    if "start" not in words:
+        return reply("ok", delay=PARENT_DELAY)
+    count, how = words[words.index("start") + 1 :][:2]
+    tasks = [{"goal": f"Work through the list of part {number:06d} and report."} for number in range(int(count))]
+    if how == "sync":
+        return reply(calls=[call("delegate_task", call_id="call_0", tasks=tasks)])
+    return reply(calls=[call("delegate_task", call_id="call_0", tasks=tasks, background=True)], delay=PARENT_DELAY)
+
+
+def _child(request: Request, turns: int) -> Reply:
+    turn = request.turn
+    if turn < turns - 1:
+        steps = [{"content": f"step {turn} of the work", "status": "completed"}]
+        return reply(
+            thinking="one more step", calls=[call("todo", call_id=f"call_{turn}", todos=steps)], delay=CHILD_DELAY
+        )
+    return reply("All steps of the list are made.", thinking="all steps are made", delay=CHILD_DELAY)
