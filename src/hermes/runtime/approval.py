@@ -82,11 +82,13 @@ class Gate:
         Raises:
             ToolError: it may not; the text says why and what to do instead.
         """
-        workspace = task.environment.workspace if task.environment is not None else task.scope.workspace
+        environment = task.environment
+        workspace = environment.workspace if environment is not None else task.scope.workspace
         if read_only:
             self._read_only(tool, arguments, task, workspace)
             return
-        verdict = classify(tool.name, arguments, workspace)
+        cwd = environment.cwd if environment is not None else None
+        verdict = classify(tool.name, arguments, workspace, cwd=cwd)
         if not verdict.dangerous or self.mode == "allow" and not self.yolo:
             return
         what = tool.preview(arguments) or tool.name
