@@ -23,10 +23,10 @@ __all__ = ["TINY_BOUNDS", "led"]
 _SYSTEM = "You are a helpful assistant."
 
 #: Limits for the replies of a tiny model (characters): it rambles until it is stopped.
-TINY_BOUNDS = Bounds(thought=120, string=120, answer=240)
+TINY_BOUNDS = Bounds(thought=120, string=120, answer=160)
 
 #: For the answering turn alone: in a call the model has to repeat the words of its task.
-_ANSWER_SAMPLING = {"repeat_penalty": 1.1, "repeat_last_n": 48}
+_ANSWER_SAMPLING = {"repeat_penalty": 1.05, "repeat_last_n": 32}
 
 
 def led(request: ModelRequest) -> ModelRequest:
