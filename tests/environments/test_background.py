@@ -95,8 +95,9 @@ async def test_closing_ends_all_at_once_and_names_them(make: Any) -> None:
     done = await env.start("true", key=KEY)
     await env.wait(done.process_id, 10)
     with anyio.fail_after(10):
-        while any("ready" not in (await env.log(one.process_id)).text for one in stubborn):
-            await anyio.sleep(0.01)
+        for one in stubborn:
+            while "ready" not in (await env.log(one.process_id)).text:
+                await anyio.sleep(0.01)
     begun = time.monotonic()
     killed = await env.close()
     assert time.monotonic() - begun < 1.5
