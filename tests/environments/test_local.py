@@ -342,3 +342,20 @@ async def test_a_reused_group_number_is_not_touched() -> None:
         process.kill()
         await anyio.to_thread.run_sync(process.wait)
         os.close(read_fd)
+
+
+async def test_simulated_time_stands_while_a_command_runs(make: Any, virtual_clock: Any) -> None:
+    env = make(hold=virtual_clock)
+    woken: list[float] = []
+
+    async def sleeper() -> None:
+        await anyio.sleep(3600)
+        woken.append(anyio.current_time())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(sleeper)
+        begun = anyio.current_time()
+        result = await env.run("sleep 0.2; echo done", key=KEY)
+        assert (result.output, woken) == ("done\n", [])
+        assert anyio.current_time() - begun < 1
+    assert woken
