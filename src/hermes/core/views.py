@@ -7,7 +7,8 @@ of output of a task, each cut to 500 characters, and the newest 40 paths.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from hermes.core.events import (
     ApprovalAnswered,
@@ -141,89 +142,142 @@ class TaskView:
 
     def apply(self, envelope: Envelope) -> None:
         """Fold one event in."""
-        event = envelope.event
-        if isinstance(event, (TurnStarted, TurnEnded, ToolStarted, ToolEnded, ToolProgress, EntryAdded)):
-            self.last_activity = envelope.at
-            self._work(event)
-        elif isinstance(event, TaskPhase):
-            self.phase, self.phase_detail = event.phase, event.detail
-        elif isinstance(event, (ControlReceived, ControlDelivered, ControlMissed, ControlRefused)):
-            self._control(event)
-        elif isinstance(event, QuotaWaiting):
-            self.phase, self.phase_detail = "quota", f"{event.seconds:.0f} s"
-        elif isinstance(event, RetryWaiting):
-            self.phase, self.phase_detail = "quota", f"retry {event.attempt} in {event.seconds:.0f} s: {event.reason}"
-        elif isinstance(event, ApprovalAsked):
-            self.phase, self.phase_detail = "approval", event.what
-        elif isinstance(event, ApprovalAnswered):
-            self.phase, self.phase_detail = "tool", ""
-        else:
-            self._life(envelope)
+        fold = _FOLDS.get(type(envelope.event))
+        if fold is not None:
+            fold(self, envelope.event, envelope.at)
 
-    def _life(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, TaskQueued):
-            self.kind, self.goal, self.role, self.depth = event.kind, event.goal, event.role, event.depth
-            self.model, self.toolsets, self.group = event.model, event.toolsets, event.group
-            self.index, self.label = event.index, event.label
-            self.queued_at = self.last_activity = envelope.at
-        elif isinstance(event, TaskStarted):
-            self.state, self.phase, self.attempt = "running", "building", event.attempt
-            self.started_at = self.started_at or envelope.at
-            self.last_activity = envelope.at
-            self.model = event.model or self.model
-        elif isinstance(event, TaskSuspended):
-            self.state = "suspended"
-        elif isinstance(event, TaskAdopted):
-            self.state = "running"
-        elif isinstance(event, TaskEnded):
-            self.state, self.status, self.exit_reason = event.state, event.status, event.exit_reason
-            self.summary, self.error, self.truncated = event.summary, event.error, event.truncated
-            self.elapsed, self.phase, self.phase_detail = event.elapsed, "", ""
-            self.last_activity = envelope.at
+    # -- life -------------------------------------------------------------------------------------------------------
 
-    def _work(self, event: TurnStarted | TurnEnded | ToolStarted | ToolEnded | ToolProgress | EntryAdded) -> None:
-        if isinstance(event, TurnStarted):
-            self.phase, self.phase_detail, self.model = "model", "", event.model or self.model
-        elif isinstance(event, TurnEnded):
-            self.api_calls += 1
-            self.steps += 1
-            self.usage = self.usage + event.usage
-            self.purposes[event.purpose] = self.purposes.get(event.purpose, Usage()) + event.usage
-        elif isinstance(event, ToolStarted):
-            self.phase, self.phase_detail, self.last_tool = "tool", event.name, event.name
-            self._open[(event.position, event.index)] = event.args_bytes
-            self.line(f"→ {event.name} {event.preview}")
-        elif isinstance(event, ToolProgress):
-            self.steps += 1
-            self.line(event.text)
-        elif isinstance(event, ToolEnded):
-            self.tool_count += 1
-            self.steps += 1
-            self.line(event.preview[:MAX_LINE])
-            self.files_read.update((path, None) for path in event.files_read[:MAX_FILES])
-            self.files_written.update((path, None) for path in event.files_written[:MAX_FILES])
-            self.trace.append(
-                ToolTrace(
-                    tool=event.name,
-                    args_bytes=self._open.pop((event.position, event.index), 0),
-                    result_bytes=event.result_bytes,
-                    status="ok" if event.success else "error",
-                )
+    def _queued(self, event: TaskQueued, at: float) -> None:
+        self.kind, self.goal, self.role, self.depth = event.kind, event.goal, event.role, event.depth
+        self.model, self.toolsets, self.group = event.model, event.toolsets, event.group
+        self.index, self.label = event.index, event.label
+        self.queued_at = self.last_activity = at
+
+    def _started(self, event: TaskStarted, at: float) -> None:
+        self.state, self.phase, self.attempt = "running", "building", event.attempt
+        self.started_at = self.started_at or at
+        self.last_activity = at
+        self.model = event.model or self.model
+
+    def _suspended(self, event: TaskSuspended, at: float) -> None:
+        self.state = "suspended"
+
+    def _adopted(self, event: TaskAdopted, at: float) -> None:
+        self.state = "running"
+
+    def _ended(self, event: TaskEnded, at: float) -> None:
+        self.state, self.status, self.exit_reason = event.state, event.status, event.exit_reason
+        self.summary, self.error, self.truncated = event.summary, event.error, event.truncated
+        self.elapsed, self.phase, self.phase_detail = event.elapsed, "", ""
+        self.last_activity = at
+
+    # -- phases -----------------------------------------------------------------------------------------------------
+
+    def _phase(self, event: TaskPhase, at: float) -> None:
+        self.phase, self.phase_detail = event.phase, event.detail
+
+    def _quota(self, event: QuotaWaiting, at: float) -> None:
+        self.phase, self.phase_detail = "quota", f"{event.seconds:.0f} s"
+
+    def _retry(self, event: RetryWaiting, at: float) -> None:
+        self.phase, self.phase_detail = "quota", f"retry {event.attempt} in {event.seconds:.0f} s: {event.reason}"
+
+    def _asked(self, event: ApprovalAsked, at: float) -> None:
+        self.phase, self.phase_detail = "approval", event.what
+
+    def _answered(self, event: ApprovalAnswered, at: float) -> None:
+        self.phase, self.phase_detail = "tool", ""
+
+    # -- work -------------------------------------------------------------------------------------------------------
+
+    def _turn_started(self, event: TurnStarted, at: float) -> None:
+        self.last_activity = at
+        self.phase, self.phase_detail, self.model = "model", "", event.model or self.model
+
+    def _turn_ended(self, event: TurnEnded, at: float) -> None:
+        self.last_activity = at
+        self.api_calls += 1
+        self.steps += 1
+        self.usage = self.usage + event.usage
+        known = self.purposes.get(event.purpose)
+        self.purposes[event.purpose] = event.usage if known is None else known + event.usage
+
+    def _tool_started(self, event: ToolStarted, at: float) -> None:
+        self.last_activity = at
+        self.phase, self.phase_detail, self.last_tool = "tool", event.name, event.name
+        self._open[(event.position, event.index)] = event.args_bytes
+        self.line(f"→ {event.name} {event.preview}")
+
+    def _tool_progress(self, event: ToolProgress, at: float) -> None:
+        self.last_activity = at
+        self.steps += 1
+        self.line(event.text)
+
+    def _tool_ended(self, event: ToolEnded, at: float) -> None:
+        self.last_activity = at
+        self.tool_count += 1
+        self.steps += 1
+        self.line(event.preview[:MAX_LINE])
+        self.files_read.update((path, None) for path in event.files_read[:MAX_FILES])
+        self.files_written.update((path, None) for path in event.files_written[:MAX_FILES])
+        self.trace.append(
+            ToolTrace(
+                tool=event.name,
+                args_bytes=self._open.pop((event.position, event.index), 0),
+                result_bytes=event.result_bytes,
+                status="ok" if event.success else "error",
             )
-        elif isinstance(event.entry, Assistant):
+        )
+
+    def _entry(self, event: EntryAdded, at: float) -> None:
+        self.last_activity = at
+        if isinstance(event.entry, Assistant):
             self.line(event.entry.text)
 
-    def _control(self, event: ControlReceived | ControlDelivered | ControlMissed | ControlRefused) -> None:
-        if isinstance(event, ControlReceived):
-            self.receipts[event.receipt] = {"id": event.receipt, "verb": event.verb, "state": "queued"}
-            return
-        receipt = self.receipts.setdefault(event.receipt, {"id": event.receipt, "verb": event.verb})
-        if isinstance(event, ControlDelivered):
-            receipt["state"] = "delivered"
-            receipt["position"] = event.position
-        else:
-            receipt["state"] = "missed" if isinstance(event, ControlMissed) else "refused"
+    # -- control messages -------------------------------------------------------------------------------------------
+
+    def _received(self, event: ControlReceived, at: float) -> None:
+        self.receipts[event.receipt] = {"id": event.receipt, "verb": event.verb, "state": "queued"}
+
+    def _delivered(self, event: ControlDelivered, at: float) -> None:
+        receipt = self._receipt(event.receipt, event.verb)
+        receipt["state"] = "delivered"
+        receipt["position"] = event.position
+
+    def _missed(self, event: ControlMissed, at: float) -> None:
+        self._receipt(event.receipt, event.verb)["state"] = "missed"
+
+    def _refused(self, event: ControlRefused, at: float) -> None:
+        self._receipt(event.receipt, event.verb)["state"] = "refused"
+
+    def _receipt(self, receipt: str, verb: str) -> dict[str, object]:
+        return self.receipts.setdefault(receipt, {"id": receipt, "verb": verb})
+
+
+# By type and not by a chain of checks: every event of a thousand children passes here.
+_FOLDS: Mapping[type[Any], Callable[[TaskView, Any, float], None]] = {
+    TaskQueued: TaskView._queued,
+    TaskStarted: TaskView._started,
+    TaskSuspended: TaskView._suspended,
+    TaskAdopted: TaskView._adopted,
+    TaskEnded: TaskView._ended,
+    TaskPhase: TaskView._phase,
+    QuotaWaiting: TaskView._quota,
+    RetryWaiting: TaskView._retry,
+    ApprovalAsked: TaskView._asked,
+    ApprovalAnswered: TaskView._answered,
+    TurnStarted: TaskView._turn_started,
+    TurnEnded: TaskView._turn_ended,
+    ToolStarted: TaskView._tool_started,
+    ToolProgress: TaskView._tool_progress,
+    ToolEnded: TaskView._tool_ended,
+    EntryAdded: TaskView._entry,
+    ControlReceived: TaskView._received,
+    ControlDelivered: TaskView._delivered,
+    ControlMissed: TaskView._missed,
+    ControlRefused: TaskView._refused,
+}
 
 
 class TreeView:

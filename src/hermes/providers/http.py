@@ -154,8 +154,13 @@ class Body:
         if hold_back and not self._watched and self._reads >= READS_BEFORE_PAUSES:
             shortest, longest = self._limits.pause
             await _hold_back(self._response, min(longest, shortest + 0.05 * (self._reads - READS_BEFORE_PAUSES)))
+        content = self._response.content
+        data = content.read_nowait()  # what has arrived needs no timer
+        if data or content.at_eof():
+            self._reads += 1
+            return data
         with anyio.move_on_after(limit):
-            data = await self._response.content.readany()
+            data = await content.readany()
             self._reads += 1
             return data
         raise StreamTimeout("data" if self._reads else "first byte", limit)
@@ -173,9 +178,11 @@ class Body:
         """Read on to the end, so that the connection can be used again; close it where that takes too long."""
         if self._response.content.at_eof():
             return
-        with anyio.move_on_after(self._limits.drain):
-            while await self._response.content.readany():
-                pass
+        content = self._response.content
+        if not content.at_eof():
+            with anyio.move_on_after(self._limits.drain):
+                while await content.readany():
+                    pass
         self.close()
 
     def close(self) -> None:

@@ -14,9 +14,9 @@ from anyio.abc import TaskGroup
 
 from hermes.core.agent import Agent, Outcome
 from hermes.core.clock import Clock
-from hermes.core.codec import encode_json
 from hermes.core.errors import AdmissionRefused, HermesError, OperatorError, OwnershipLost, StoreError
-from hermes.core.events import Envelope, Event, TaskQueued, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
+from hermes.core.events import Envelope, Event, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
+from hermes.core.history import DONE, Pending
 from hermes.core.ids import IdSource, random_hex, task_id
 from hermes.core.inbox import ChildEnd
 from hermes.core.limits import Budget
@@ -26,9 +26,10 @@ from hermes.runtime.admission import Admission
 from hermes.runtime.bus import Bus
 from hermes.runtime.deadlines import Deadlines
 from hermes.runtime.ending import Ending
+from hermes.runtime.rows import queued_event, task_row
 from hermes.runtime.spec import SpawnRequest
 from hermes.runtime.task import Task
-from hermes.store.ops import AddTask, Fence, Op, SetTaskState, Store, TaskRow, Ticket, Unit
+from hermes.store.ops import AddTask, Fence, Op, SetTaskState, Store, Unit
 
 __all__ = ["Build", "Policy", "Supervisor"]
 
@@ -95,7 +96,7 @@ class Supervisor:
 
     def emit(self, task: Task, event: Event) -> None:
         """Stamp an event and publish it."""
-        if isinstance(event, _PROGRESS):
+        if task.spec.limits.inactivity is not None and isinstance(event, _PROGRESS):
             task.last_step = anyio.current_time()
         self.bus.publish(
             Envelope(
@@ -139,11 +140,15 @@ class Supervisor:
         tasks = [self._create(request, session_id, parent) for request in requests]
         if key is not None and parent is not None:
             self._by_key[(parent.id, key.position, key.index)] = tasks
-        rows = [AddTask(row=self._row(task, request, key)) for task, request in zip(tasks, requests, strict=True)]
+        now = self.clock.now()
+        rows = [
+            AddTask(row=task_row(task, request, key, now, self.redact))
+            for task, request in zip(tasks, requests, strict=True)
+        ]
         ticket = self.store.submit(Unit(ops=(*first, *rows)))
         waiting = self.admission.waiting()
         for offset, (task, request) in enumerate(zip(tasks, requests, strict=True)):
-            self._announce(task, request, waiting + offset + 1)
+            task.emit(queued_event(task, request, waiting + offset + 1))
             group.start_soon(self._life, task, ticket, name=task.id)
         await ticket.wait()
         return tasks
@@ -195,55 +200,31 @@ class Supervisor:
         )
         budget = Budget(spec.limits, new_id, parent.budget if parent is not None else None)
         task = Task(scope, spec, parent=parent, budget=budget, owner=self.owner, emit=self.emit)
-        self.tasks[new_id] = task
-        if parent is not None:
-            parent.children.append(task)
-            self._live[session_id] = self._live.get(session_id, 0) + 1
+        self.register(task)
         return task
 
-    def _row(self, task: Task, request: SpawnRequest, key: CallKey | None) -> TaskRow:
-        scope = task.scope
-        return TaskRow(
-            task_id=scope.task_id,
-            session_id=scope.session_id,
-            root_id=scope.root_id,
-            parent_id=scope.parent_id,
-            kind=scope.kind,
-            role=scope.role,
-            depth=scope.depth,
-            goal=self.redact(plain_text(task.spec.goal)[:2_000].encode("utf-8", "replace")).decode(),
-            state="queued",
-            spec=self.redact(encode_json(task.spec)),
-            owner=self.owner,
-            epoch=task.epoch,
-            call_key=f"{key.position}:{key.index}" if key is not None else None,
-            child_index=request.index,
-            group_id=request.group,
-            attempt=1,
-            created_at=self.clock.now(),
-        )
+    def register(self, task: Task, key: tuple[int, int] | None = None) -> None:
+        """Take a task into the tree; `key` (position, index) names the parent's call that made a restored one."""
+        self._used.add(task.id)
+        self.tasks[task.id] = task
+        parent = task.parent
+        if parent is not None:
+            parent.children.append(task)
+            if key is not None:
+                self._by_key.setdefault((parent.id, *key), []).append(task)
+            if not task.ended:
+                session = task.scope.session_id
+                self._live[session] = self._live.get(session, 0) + 1
 
-    def _announce(self, task: Task, request: SpawnRequest, position: int) -> None:
-        spec = task.spec
-        task.emit(
-            TaskQueued(
-                kind=spec.kind,
-                goal=plain_text(spec.goal)[:2_000],
-                depth=task.scope.depth,
-                role=spec.role,
-                model=spec.model.name,
-                toolsets=spec.toolsets,
-                position=0 if spec.interactive else position,
-                group=request.group,
-                index=request.index,
-                count=request.count,
-                label=spec.label,
-            )
-        )
+    def resume(self, task: Task) -> None:
+        """Run a registered task that was restored: it enters the same loop with the history it has."""
+        if self._group is None:
+            raise OperatorError("the runtime is not running")
+        self._group.start_soon(self._life, task, DONE, name=task.id)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
-    async def _life(self, task: Task, row: Ticket) -> None:
+    async def _life(self, task: Task, row: Pending) -> None:
         """Run one task from its row to its end. Nothing that fails in it reaches the group."""
         outcome: Outcome | None = None
         failure: Exception | None = None
@@ -279,11 +260,13 @@ class Supervisor:
         task.started_at = task.last_step = now
         self.store.submit(
             Unit(
-                ops=(SetTaskState(task_id=task.id, state="running", started_at=self.clock.now()),),
+                ops=(
+                    SetTaskState(task_id=task.id, state="running", started_at=self.clock.now(), attempt=task.attempt),
+                ),
                 fences=(Fence(task_id=task.id, owner=task.owner, epoch=task.epoch),),
             )
         )
-        task.emit(TaskStarted(attempt=1, model=task.spec.model.name))
+        task.emit(TaskStarted(attempt=task.attempt, model=task.spec.model.name))
         task.started.set()
         self._deadlines.watch(task)
 

@@ -77,15 +77,20 @@ class Committed:
 
 async def _outlast(batch: _Batch) -> None:
     """Wait for a batch through every cancellation: of a scope, and of the bare task (Ctrl+C in `asyncio.run`)."""
-    cancelled: asyncio.CancelledError | None = None
+    try:
+        await batch.event.wait()
+    except asyncio.CancelledError as error:
+        # Shielded only from here on: a scope around every wait was a large part of what a commit cost.
+        cancelled = error
+    else:
+        return
     with anyio.CancelScope(shield=True):
         while not batch.done:
             try:
                 await batch.event.wait()
             except asyncio.CancelledError as error:
                 cancelled = error
-    if cancelled is not None:
-        raise cancelled
+    raise cancelled
 
 
 class GroupCommit:
