@@ -15,6 +15,7 @@ from hermes.batch.progress import LineDisplay
 from hermes.batch.rollout import RolloutError, RolloutRequest, RolloutResult
 from hermes.batch.run import StopSwitch
 from hermes.batch.settings import BatchSettings
+from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, User
 from hermes.core.model import ToolSpec
 
@@ -118,7 +119,7 @@ class Desk:
         path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
         return path
 
-    async def start(self, engine: FakeEngine, *, ask: Any = None, **wishes: Any) -> int:
+    async def start(self, engine: FakeEngine, *, ask: Any = None, hold: Hold = NO_HOLD, **wishes: Any) -> int:
         options = {
             name: wishes.pop(name)
             for name in ("resume", "overwrite", "accept_changes", "yes", "retry")
@@ -136,6 +137,7 @@ class Desk:
             switch=self.switch,
             data_dir=self.data,
             ask=ask,
+            hold=hold,
         )
 
     def lines(self, name: str, run: str = "r") -> list[dict[str, Any]]:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import anyio
-import anyio.to_thread
-
 from hermes.batch.distribution import Draw
 from hermes.batch.filters import judge
 from hermes.batch.folder import RunFolder
@@ -19,7 +16,9 @@ from hermes.batch.reasoning import split_reasoning
 from hermes.batch.record import Head, Outcome, Record
 from hermes.batch.rollout import Engine, RolloutError, RolloutRequest, RolloutResult, RolloutState
 from hermes.batch.settings import BatchSettings
+from hermes.batch.threads import Threads
 from hermes.batch.workspace import WorkspaceError, prepare, remove
+from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.messages import Assistant
 
 __all__ = ["Attempts", "failure", "outcome", "write_up"]
@@ -45,13 +44,14 @@ class Attempts:
         *,
         system: str = "",
         prefill: tuple[Mapping[str, str], ...] = (),
+        hold: Hold = NO_HOLD,
     ) -> None:
         self._engine = engine
         self._folder = folder
         self._settings = settings
         self._system = system
         self._prefill = prefill
-        self._limiter = anyio.CapacityLimiter(COPY_THREADS)
+        self._threads = Threads(COPY_THREADS, hold)
 
     async def run(self, item: Item, draw: Draw, report: Callable[[str], None]) -> RolloutResult:
         """Run one item; failures come back as results."""
@@ -67,8 +67,8 @@ class Attempts:
         target = self._folder.workspaces / f"{item.index}-{item.rollout}"
         report("workspace")
         try:
-            workspace = await anyio.to_thread.run_sync(
-                lambda: prepare(item.row.cwd, target, self._folder.path, inplace=inplace), limiter=self._limiter
+            workspace = await self._threads.run(
+                lambda: prepare(item.row.cwd, target, self._folder.path, inplace=inplace)
             )
         except WorkspaceError as error:
             return failure("environment_unavailable", str(error))
@@ -95,7 +95,7 @@ class Attempts:
             result = failure("crashed", f"{type(error).__name__}: {error}")
         # After a cancellation this is not reached: what is left goes with the folder of all workspaces.
         if not inplace and not self._settings.keep_workspaces:
-            await anyio.to_thread.run_sync(remove, target, limiter=self._limiter)
+            await self._threads.run(remove, target)
         return result
 
 

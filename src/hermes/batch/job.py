@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from hermes.batch.attempt import Attempts
@@ -34,6 +33,8 @@ from hermes.batch.rollout import Engine
 from hermes.batch.run import Ask, BatchRun, StopSwitch
 from hermes.batch.settings import BatchSettings, new_settings, resumed_settings, stored
 from hermes.batch.summary import StopCause, describe_existing, exit_code, last_lines
+from hermes.batch.threads import Threads
+from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError, UsageError
 
 __all__ = ["JobOptions", "OpenEngine", "run_job"]
@@ -74,6 +75,7 @@ async def run_job(
     data_dir: Path = Path("data"),
     ask: Ask | None = None,
     wall: Callable[[], float] = time.time,
+    hold: Hold = NO_HOLD,
 ) -> int:
     """Run a batch and return its exit code. `say` takes the closing lines, `display` all else.
 
@@ -81,18 +83,19 @@ async def run_job(
         UsageError: input that cannot be used; nothing was run.
         OperatorError: the folder is held by another process, or cannot be written.
     """
+    threads = Threads(1, hold)
     with ExitStack() as held:
-        prepared = await anyio.to_thread.run_sync(_prepare, options, data_dir, held)
+        prepared = await threads.run(_prepare, options, data_dir, held)
         for note in prepared.notes:
             display.note(note)
         if not prepared.plan.items:
-            return await _finish_only(prepared, say, wall)
+            return await _finish_only(prepared, say, wall, threads)
         async with open_engine(prepared.settings) as engine:
-            session = await anyio.to_thread.run_sync(_Session.begin, prepared, engine, options, held, wall)
+            session = await threads.run(_Session.begin, prepared, engine, options, held, wall)
             for note in session.notes:
                 display.note(note)
-            cause = await session.work(engine, display, switch, ask, options.yes)
-        return await session.end(cause, display, say)
+            cause = await session.work(engine, display, switch, ask, options.yes, hold)
+        return await session.end(cause, display, say, threads)
 
 
 def _prepare(options: JobOptions, data_dir: Path, held: ExitStack) -> _Prepared:
@@ -159,14 +162,16 @@ def read_prefill(path: str | None) -> tuple[Mapping[str, str], ...]:
     return tuple(messages)
 
 
-async def _finish_only(prepared: _Prepared, say: Callable[[str], None], wall: Callable[[], float]) -> int:
+async def _finish_only(
+    prepared: _Prepared, say: Callable[[str], None], wall: Callable[[], float], threads: Threads
+) -> int:
     """Nothing is left to run: make every file anew, so that a finished run looks the same however it got there."""
     meta = prepared.meta
     assert meta is not None  # a new run has rows
     session = _Session(prepared, meta, {}, wall)
-    await anyio.to_thread.run_sync(session.restore)
+    await threads.run(session.restore)
     say("nothing is left to run")
-    return await session.end(None, None, say)
+    return await session.end(None, None, say, threads)
 
 
 class _Session:
@@ -247,7 +252,7 @@ class _Session:
             self.notes.append(f"put right after the last stop: {done}")
 
     async def work(
-        self, engine: Engine, display: Display, switch: StopSwitch, ask: Ask | None, yes: bool
+        self, engine: Engine, display: Display, switch: StopSwitch, ask: Ask | None, yes: bool, hold: Hold
     ) -> StopCause | None:
         """Run what is to be run."""
         prepared = self.prepared
@@ -259,6 +264,7 @@ class _Session:
             settings,
             system=_system(settings, engine.thinking),
             prefill=prepared.prefill,
+            hold=hold,
         )
         run = BatchRun(
             items=prepared.plan.items,
@@ -275,16 +281,19 @@ class _Session:
             yes=yes,
             ask=ask,
             waiting_for=engine.waiting_for,
+            hold=hold,
         )
         return await run.run()
 
     def _draw(self, item: Item) -> Draw:
         return self.draws[item.key]
 
-    async def end(self, cause: StopCause | None, display: Display | None, say: Callable[[str], None]) -> int:
+    async def end(
+        self, cause: StopCause | None, display: Display | None, say: Callable[[str], None], threads: Threads
+    ) -> int:
         """Merge, write the history, say the last words; return the exit code."""
         try:
-            await anyio.to_thread.run_sync(self._merge, cause)
+            await threads.run(self._merge, cause)
         except OperatorError as error:
             # The records stand; the files made from them come with the next --resume.
             cause = cause or StopCause(kind="storage", message=str(error))

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from hermes.batch.folder import RunFolder, replace_file, write_error
 from hermes.batch.record import Head, Place, Record, RecordIndex, cut_torn_tail, encode_record, read_record
+from hermes.batch.threads import Threads
 from hermes.batch.trajectory import build_row
+from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.codec import encode_json
 from hermes.core.errors import OperatorError
 
@@ -49,6 +50,7 @@ class RecordWriter:
         offered: Sequence[str],
         batch_size: int,
         settled: Callable[[Head], None],
+        hold: Hold = NO_HOLD,
     ) -> None:
         self._folder = folder
         self._index = index
@@ -60,7 +62,7 @@ class RecordWriter:
         self._closing = False
         self._wake = anyio.Event()
         self._room = anyio.Event()
-        self._limiter = anyio.CapacityLimiter(1)
+        self._threads = Threads(1, hold)
         self.broken: OperatorError | None = None
 
     async def add(self, record: Record) -> None:
@@ -102,10 +104,10 @@ class RecordWriter:
     async def _write_group(self) -> None:
         group, self._waiting = self._waiting, []
         try:
-            places = await anyio.to_thread.run_sync(self._write_records, group, limiter=self._limiter)
+            places = await self._threads.run(self._write_records, group)
             for place in places:
                 self._index.add(place.head, place.offset, place.length)
-            await anyio.to_thread.run_sync(self._write_rows, group, limiter=self._limiter)
+            await self._threads.run(self._write_rows, group)
         except OperatorError as error:
             self.broken = error
         else:

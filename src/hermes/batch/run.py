@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
-import anyio.to_thread
 
 from hermes.batch.attempt import Attempts, failure, write_up
 from hermes.batch.checkpoint import checkpoint, write_checkpoint
@@ -24,8 +23,11 @@ from hermes.batch.plan import Item
 from hermes.batch.progress import Display, Progress, Running, StallWatch
 from hermes.batch.record import Head, RecordIndex
 from hermes.batch.rollout import RolloutError, RolloutResult
+from hermes.batch.rowclock import RowClock
 from hermes.batch.settings import BatchSettings
 from hermes.batch.summary import StopCause, resume_command
+from hermes.batch.threads import Threads
+from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError
 
 __all__ = ["Ask", "BatchRun", "StopSwitch"]
@@ -35,9 +37,8 @@ Ask = Callable[[str], Awaitable[bool]]
 
 #: Seconds that rows in flight get to end by themselves after an interrupt.
 DRAIN = 1.0
-#: Seconds between two looks at the clock; a longer gap than `SUSPENDED` was no running time.
+#: Seconds between two looks at the clock.
 TICK = 1.0
-SUSPENDED = 30.0
 #: Seconds between two checkpoints.
 CHECKPOINT_EVERY = 5.0
 #: Ended rows before the share of failures is looked at.
@@ -87,6 +88,7 @@ class BatchRun:
         yes: bool = False,
         ask: Ask | None = None,
         waiting_for: Callable[[], str] = lambda: "",
+        hold: Hold = NO_HOLD,
     ) -> None:
         self._queue = deque(items)
         self._draw = draw
@@ -102,15 +104,15 @@ class BatchRun:
         self._ask = ask
         self._waiting_for = waiting_for
         self._writer = RecordWriter(
-            folder, index, offered=offered, batch_size=settings.batch_size, settled=self._settled
+            folder, index, offered=offered, batch_size=settings.batch_size, settled=self._settled, hold=hold
         )
         self._earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
         self._early = EarlyLook(index.heads())
         self._gate: anyio.Event | None = None
-        self._ran: dict[str, float] = {}
-        self._scopes: dict[str, anyio.CancelScope] = {}
-        self._failed_here = 0
+        self._clock = RowClock(settings.row_timeout)
+        self._ended_here = self._failed_here = 0
         self._stall = StallWatch()
+        self._threads = Threads(1, hold)
 
     async def run(self) -> StopCause | None:
         """Work until nothing is left or something stops the run; return why it stopped, None if it came to its end."""
@@ -157,7 +159,6 @@ class BatchRun:
     async def _one(self, item: Item, start: Callable[..., object]) -> None:
         draw = self._draw(item)
         running = self._progress.running[item.key] = Running(item.index, anyio.current_time())
-        self._ran[item.key] = 0.0
 
         def report(phase: str) -> None:
             running.phase = phase
@@ -165,14 +166,14 @@ class BatchRun:
 
         try:
             with anyio.CancelScope() as scope:
-                self._scopes[item.key] = scope
+                self._clock.enter(item.key, scope)
                 result = await self._attempts.run(item, draw, report)
             if scope.cancelled_caught:
                 limit = self._settings.row_timeout or 0.0
                 result = failure("timeout", f"ran longer than {limit:g} s (row_timeout), last in phase {running.phase}")
         finally:
-            for table in (self._progress.running, self._ran, self._scopes):
-                table.pop(item.key, None)
+            self._clock.leave(item.key)
+            del self._progress.running[item.key]
         await self._take(item, draw, result, start)
 
     async def _take(self, item: Item, draw: Draw, result: RolloutResult, start: Callable[..., object]) -> None:
@@ -190,6 +191,7 @@ class BatchRun:
             return
         if self._early.look(record.head) and self._queue:
             self._pause(start)
+        self._ended_here += 1
         if record.head.outcome == "failed":
             self._failed_here += 1
             self._check_share()
@@ -198,7 +200,7 @@ class BatchRun:
         self._progress.settle(head, anyio.current_time())
 
     def _check_share(self) -> None:
-        ended = self._progress.ended_here + 1
+        ended = self._ended_here
         if ended >= SHARE_AFTER and self._failed_here / ended > self._settings.max_failure_share:
             limit = self._settings.max_failure_share
             message = f"{self._failed_here} of {ended} rows failed, more than --max_failure_share={limit:g} allows."
@@ -249,7 +251,7 @@ class BatchRun:
         while True:
             now = anyio.current_time()
             gap, last = now - last, now
-            self._count_time(gap)
+            self._clock.tick(gap)
             self._display.update(self._progress, now)
             line = self._stall.check(self._progress, now, self._waiting_for())
             if line is not None:
@@ -261,20 +263,11 @@ class BatchRun:
                 self._switch.stop(StopCause(kind="storage", message=str(self._writer.broken)))
             await anyio.sleep(TICK)
 
-    def _count_time(self, gap: float) -> None:
-        limit = self._settings.row_timeout
-        if limit is None or gap > SUSPENDED:  # the machine slept or the process stood still: nobody ran
-            return
-        for key in self._ran:
-            self._ran[key] += gap
-            if self._ran[key] >= limit:
-                self._scopes[key].cancel()
-
     async def _save(self) -> None:
         heads = [place.head for place in self._index.places.values()]
         settings = self._settings
         try:
-            await anyio.to_thread.run_sync(
+            await self._threads.run(
                 lambda: write_checkpoint(
                     self._folder.path,
                     checkpoint(settings.run_name, heads, settings.batch_size, self._earlier, self._wall()),
