@@ -191,12 +191,16 @@ class Body:
 
 
 async def _hold_back(response: aiohttp.ClientResponse, seconds: float) -> None:
-    """Let data gather in the kernel for `seconds`: the only place that touches the client's flow control."""
+    """Let data gather in the kernel for `seconds`: the only place that reaches into the client's flow control.
+
+    The transport is held and not its protocol, which would stop its parser too and hand the data over piece by piece.
+    """
     protocol = response.connection.protocol if response.connection is not None else None
-    if protocol is None:  # everything has been received
+    transport = protocol.transport if protocol is not None else None
+    if transport is None or not transport.is_reading():  # everything was received, or the client holds it already
         return
-    protocol.pause_reading()
+    transport.pause_reading()
     try:
         await anyio.sleep(seconds)
     finally:
-        protocol.resume_reading()
+        transport.resume_reading()
