@@ -99,6 +99,8 @@ class EmbeddedServer:
             answer = _answer(line)
             if "url" not in answer:
                 raise await self._failure(answer.get("error") or "it ended before it answered")
+            if self._closed:  # while it started
+                raise await self._failure("it was closed")
             self._address = (answer["url"], key)
             up = True
         except TimeoutError:
