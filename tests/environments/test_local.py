@@ -311,6 +311,21 @@ async def test_paths_are_resolved_where_the_session_stands(make: Any) -> None:
     assert env.resolve("b") == "/usr/b"
 
 
+async def test_calls_side_by_side_do_not_spoil_the_state(make: Any) -> None:
+    env = make()
+    outputs: list[str] = []
+
+    async def one(number: int) -> None:
+        result = await env.run(f"export V{number}=x; echo {number}", key=CallKey("sa-1", 1, number))
+        outputs.append(result.output)
+
+    async with anyio.create_task_group() as group:
+        for number in range(12):
+            group.start_soon(one, number)
+    assert sorted(outputs, key=int) == [f"{number}\n" for number in range(12)]
+    assert "x" in (await env.run("echo ${!V*}; env | grep ^V", key=KEY)).output
+
+
 async def test_a_missing_shell_is_said(make: Any) -> None:
     env = make(source={"PATH": "/nowhere", "HOME": os.environ["HOME"]})
     assert (await env.run("echo found", key=KEY)).output == "found\n"  # /bin/bash is looked for by its path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hermes.runtime.danger import classify
@@ -278,6 +280,22 @@ def test_the_session_directory_counts() -> None:
     assert classify("terminal", {"command": "touch a"}, WORKSPACE, cwd="/etc").category == "write_outside"
     assert classify("terminal", {"command": "touch a", "workdir": "/etc"}, WORKSPACE).category == "write_outside"
     assert not classify("terminal", {"command": "touch a", "workdir": "sub"}, WORKSPACE).dangerous
+
+
+def test_a_directory_in_the_home_is_no_directory_of_the_workspace() -> None:
+    arguments = {"command": "touch a", "workdir": "~"}
+    assert classify("terminal", arguments, WORKSPACE, home=HOME).category == "write_outside"
+
+
+def test_a_link_leads_outside(tmp_path: Path) -> None:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    (workspace / "out").symlink_to("/usr")
+    (workspace / "in").symlink_to(workspace)
+    for command, dangerous in (("touch out/a", True), ("echo x > out/a", True), ("touch in/a", False)):
+        assert classify("terminal", {"command": command}, str(workspace)).dangerous is dangerous
+    assert classify("write_file", {"path": "out/a"}, str(workspace)).dangerous
+    assert not classify("write_file", {"path": "in/a"}, str(workspace)).dangerous
 
 
 def test_settings_files_of_a_home_that_is_the_workspace() -> None:

@@ -107,7 +107,6 @@ class LocalEnvironment:
         self._redact = redact
         self._on_started = on_started
         self._hold = hold
-        self._opened = False
         self._closed = False
         self._escapes = False
         self._told_home = False
@@ -178,9 +177,7 @@ class LocalEnvironment:
         wanted = None if cwd is None else self.resolve(cwd)
 
         def start() -> tuple[Spawned, tuple[str, ...]]:
-            if not self._opened:
-                self._session.open()
-                self._opened = True
+            self._session.open()
             directory, notes = self._session.directory(wanted)
             if not self._told_home and (missing := self._session.home_missing()):
                 self._told_home = True
@@ -271,15 +268,19 @@ class LocalEnvironment:
         """End a background process with its group."""
         return await self._background.kill(process_id, "request")
 
+    async def _end_left(self, group: ProcessGroup) -> None:
+        await anyio.to_thread.run_sync(group.end, self._settings.grace, limiter=self._threads)
+        group.forget()
+
     async def close(self) -> tuple[ProcessInfo, ...]:
         """End everything that still runs; returns the background processes that were killed."""
         self._closed = True
         with anyio.CancelScope(shield=True):
             killed = await self._background.close()
             left, self._left = self._left, []
-            for group in left:
-                await anyio.to_thread.run_sync(group.end, self._settings.grace, limiter=self._threads)
-                group.forget()
+            async with anyio.create_task_group() as tasks:
+                for group in left:
+                    tasks.start_soon(self._end_left, group)
             if self._escapes:
                 await anyio.to_thread.run_sync(end_escaped, f"{self._task_id}:", limiter=self._threads)
         return killed

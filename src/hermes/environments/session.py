@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,9 +53,15 @@ class Session:
         self._kind = ""
         self._shell = ""
         self._state: bytes | None = None
+        self._lock = threading.Lock()
 
     def open(self) -> None:
-        """Find the shell and load what an earlier process left. Raises OSError, FileNotFoundError."""
+        """Find the shell and load what an earlier process left, once. Raises OSError, FileNotFoundError."""
+        with self._lock:
+            if not self._shell:
+                self._load()
+
+    def _load(self) -> None:
         self._kind, self._shell = find_shell(self._env["PATH"])
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
@@ -130,9 +137,12 @@ class Session:
         if parsed is None:
             path.unlink()
             return
-        state, cwd = parsed
-        cwd = cwd if move else self.cwd
         path.unlink()
+        with self._lock:  # calls of one turn run side by side; the last one to end decides
+            self._adopt(*parsed, move=move)
+
+    def _adopt(self, state: bytes, cwd: str, *, move: bool) -> None:
+        cwd = cwd if move else self.cwd
         if state == self._state and cwd == self.cwd:
             return
         if state != self._state:

@@ -56,9 +56,11 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.cwd is None else os.path.normpath(os.path.join(self.cwd, path))
 
     def inside(self, path: str, *, temporary: bool = True) -> bool:
-        """Whether writing to this absolute path stays inside the workspace (or the temporary directories)."""
+        """Whether writing to this absolute path, links followed, stays inside the workspace (or the temporary
+        directories)."""
+        real = os.path.realpath(path)
         roots = (self.workspace, *(_TEMPORARY if temporary else ()))
-        return any(path == root or path.startswith(root.rstrip("/") + "/") for root in map(os.path.normpath, roots))
+        return any(real == root or real.startswith(root.rstrip("/") + "/") for root in map(os.path.realpath, roots))
 
     def is_dotfile(self, path: str) -> bool:
         """Whether it is a settings file directly below the home, for a workspace that is the home itself."""

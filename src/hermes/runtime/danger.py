@@ -1,7 +1,8 @@
 """Which tool calls need a person's consent: those that write outside the working directory, delete, install, publish,
 gain rights, or reach into the machine.
 
-A pure judgement of the call's text. It is a net for mistakes and for injected orders, not a wall: a program that is
+A judgement of the call's text; of the file system it only follows links, so that a way out of the working directory is
+seen. It is a net for mistakes and for injected orders, not a wall: a program that is
 run can do anything. What cannot be read is dangerous, what is unknown but ordinary is not.
 """
 
@@ -59,7 +60,7 @@ def classify(
     `allowed_read_only` does.
     """
     user_home = os.path.expanduser("~") if home is None else home
-    start = cwd if cwd is not None else workspace
+    places = Places(workspace=workspace, cwd=cwd if cwd is not None else workspace, home=user_home)
     command = arguments.get("command")
     if tool == "terminal" and isinstance(command, str):
         if read_only:
@@ -67,12 +68,12 @@ def classify(
             return _FINE if permission.allowed else _verdict("read_only", permission.reason)
         workdir = arguments.get("workdir")
         if isinstance(workdir, str) and workdir:
-            start = os.path.normpath(os.path.join(start, workdir))
-        return _command(command, Places(workspace=workspace, cwd=start, home=user_home))
+            places = msgspec.structs.replace(places, cwd=places.absolute(workdir))
+        return _command(command, places)
     if tool in ("write_file", "patch"):
         if read_only:
             return _verdict("read_only", "this task may only look")
-        return _file(str(arguments.get("path", "")), Places(workspace=workspace, cwd=start, home=user_home))
+        return _file(str(arguments.get("path", "")), places)
     code = arguments.get("code")
     if tool == "execute_code" and isinstance(code, str) and (found := CODE.search(code)) is not None:
         return _verdict("unclear", f"its code may delete, send or start programs ({found.group()})")

@@ -63,7 +63,8 @@ class FileAccess:
         """Whether `path` is, by whatever name, a file that holds secrets (blocking)."""
         real = os.path.realpath(path)
         for secret in self._denied:
-            if real == os.path.realpath(secret) or real.startswith(secret + os.sep):
+            closed = os.path.realpath(secret)
+            if real == closed or real.startswith(closed + os.sep):
                 return True
             try:
                 if os.path.samefile(real, secret):
