@@ -6,6 +6,7 @@ for a sandbox and for approvals. Files are touched only to keep state and long o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -99,7 +100,7 @@ class LocalEnvironment:
         self._state_dir = Path(state_dir)
         env = command_environment(source, self._settings.env_passthrough)
         self._home = env.get("HOME", "")
-        self._session = Session(self._state_dir, scope.workspace, env, scope.depth)
+        self._session = Session(self._state_dir, scope.workspace, env, scope.depth, redact)
         self._task_id = scope.task_id
         self._commands = commands
         # Threads of our own, so that ending a command never waits for somebody else's blocking work.
@@ -156,7 +157,7 @@ class LocalEnvironment:
                     killed = not group.exited.is_set()
                 finally:
                     with anyio.CancelScope(shield=True):
-                        left = await self._settle(pump, str(key))
+                        left = await self._settle(pump, key, name)
                 stopped: Stopped = "" if not killed else "output" if output.over else "timeout"
                 if left:
                     notes.append(_LEFT_RUNNING)
@@ -191,13 +192,13 @@ class LocalEnvironment:
             raise ToolError(f"The command could not be started: {error}") from None
         return ProcessGroup(spawned), list(notes)
 
-    async def _settle(self, pump: Pump, key: str) -> bool:
+    async def _settle(self, pump: Pump, key: CallKey, name: str) -> bool:
         """Leave nothing of a command undecided: ended, or kept in the list of what it left, which the answer says."""
         group = pump.group
         killed = not group.exited.is_set()
         if killed:
             pump.begin()
-            await anyio.to_thread.run_sync(self._end, group, key, limiter=self._threads)
+            await anyio.to_thread.run_sync(self._end, group, str(key), name, limiter=self._threads)
             await group.exited.wait()
         await pump.finish()
         if (
@@ -211,14 +212,17 @@ class LocalEnvironment:
         group.forget()
         return False
 
-    def _end(self, group: ProcessGroup, key: str) -> None:
+    def _end(self, group: ProcessGroup, key: str, name: str) -> None:
         group.end(self._settings.grace)
+        with contextlib.suppress(OSError):  # it ends all the same; the directory may have been removed meanwhile
+            self._session.drop(name)
         if self._escapes and processes_of_call(key + "\0"):
             end_leftovers(key, grace=self._settings.grace)
 
     async def _result(self, pump: Pump, name: str, stopped: Stopped, notes: list[str], *, move: bool) -> CommandResult:
         def finish() -> tuple[str, bool, str]:
-            self._session.take(name, killed=stopped != "", move=move)
+            if not stopped:
+                self._session.take(name, move=move)
             return pump.output.finish()
 
         try:

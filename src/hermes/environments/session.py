@@ -10,7 +10,7 @@ import os
 import shlex
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hermes.environments.process import CALL_KEY, DEPTH
@@ -44,7 +44,10 @@ class Session:
     Methods are blocking but short: call them on a thread.
     """
 
-    def __init__(self, state_dir: Path, workspace: str, env: Mapping[str, str], depth: int) -> None:
+    def __init__(
+        self, state_dir: Path, workspace: str, env: Mapping[str, str], depth: int, redact: Callable[[str], str]
+    ) -> None:
+        self._redact = redact
         self.cwd = workspace
         self.workspace = workspace
         self._dir = state_dir
@@ -68,6 +71,8 @@ class Session:
             content = (self._dir / "shell.state").read_bytes()
         except FileNotFoundError:
             return
+        for stale in self._dir.glob("*_*.state"):  # of commands that a lost process was running
+            stale.unlink(missing_ok=True)
         parsed = _parse(content)
         if parsed is not None:
             self._state, self.cwd = parsed
@@ -122,26 +127,29 @@ class Session:
     def _dump_path(self, name: str) -> Path:
         return self._dir / f"{name}.state"
 
-    def take(self, name: str, *, killed: bool = False, move: bool = True) -> None:
-        """Adopt the state that the command called `name` left; that of a killed one is dropped. Raises OSError.
+    def drop(self, name: str) -> None:
+        """Forget what the command called `name` left (it was killed, or its end is of no interest). Raises OSError."""
+        (self._dir / f"{name}.command").unlink(missing_ok=True)
+        self._dump_path(name).unlink(missing_ok=True)
+
+    def take(self, name: str, *, move: bool = True) -> None:
+        """Adopt the state that the command called `name` left. Raises OSError.
 
         Without `move` the session stays in its directory (the command was given one of its own).
         """
-        (self._dir / f"{name}.command").unlink(missing_ok=True)
-        path = self._dump_path(name)
         try:
-            content = path.read_bytes()
+            content = self._dump_path(name).read_bytes()
         except FileNotFoundError:  # the command replaced the shell (exec) or its EXIT trap
-            return
-        parsed = None if killed else _parse(content)
-        if parsed is None:
-            path.unlink()
-            return
-        path.unlink()
-        with self._lock:  # calls of one turn run side by side; the last one to end decides
-            self._adopt(*parsed, move=move)
+            content = b""
+        self.drop(name)
+        parsed = _parse(content)
+        if parsed is not None:
+            with self._lock:  # calls of one turn run side by side; the last one to end decides
+                self._adopt(*parsed, move=move)
 
     def _adopt(self, state: bytes, cwd: str, *, move: bool) -> None:
+        # A command may have exported a key that it read from a file; no file of ours keeps it.
+        state = self._redact(state.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         cwd = cwd if move else self.cwd
         if state == self._state and cwd == self.cwd:
             return
