@@ -1,0 +1,188 @@
+"""`hermes chat`: reads the flags and decides between one question and a conversation. The work is done elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from hermes.cli.oneshot import OneShot, Request, failed, unwrapped
+from hermes.cli.options import GlobalOptions, Sources, merged, open_sources, options_of, refused, run_options
+from hermes.cli.usage_file import check_usage_file
+from hermes.compose import Parts
+from hermes.core.codec import scrub_surrogates
+from hermes.core.errors import HermesError, OperatorError, UsageError
+
+__all__ = ["chat"]
+
+_EXAMPLES = """\b
+Examples:
+  hermes chat                                   talk in this folder
+  hermes chat -q "How many lines has README.md?"  the answer alone on stdout
+  hermes chat --query-file task.md --timeout 600
+  git diff | hermes chat -q "Review this" --query-file -
+  hermes chat -q "…" --json                     every event as a line, the result last
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option("-q", "--query", default=None, metavar="TEXT", help="Answer TEXT and end.")
+@click.option("--query-file", default=None, metavar="PATH", help="The same with the text of a file; - is stdin.")
+@click.option("--oneshot", is_flag=True, help="One question and the end; implied without a terminal and by -Q.")
+@click.option("-Q", "--quiet", is_flag=True, help="Print only the final answer and the session.")
+@click.option("-v", "--verbose", is_flag=True, help="Show results and thoughts beside the calls.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines, the last one is the result.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    metavar="SECONDS",
+    help="End with exit code 124 and what there is after so long.",
+)
+@click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost as JSON, also after a failure.")
+@click.option("--in", "directory", default=None, metavar="DIR", help="Run as if started in DIR.")
+@click.option("--cli", "lines", is_flag=True, help="Converse in plain lines, also where stdin is no terminal.")
+@click.option("--source", default="cli", metavar="TAG", help="Recorded as the source of the session.")
+@run_options
+@refused(
+    resume="-r --resume",
+    proceed="-c --continue",
+    worktree="-w --worktree",
+    session="--pass-session-id",
+    config="--ignore-user-config",
+    rules="--ignore-rules",
+    tui="--tui",
+    dev="--dev",
+    hooks="--accept-hooks",
+    skills="-s --skills",
+    image="--image",
+    checkpoints="--checkpoints",
+    safe="--safe-mode",
+)
+@click.pass_context
+def chat(context: click.Context, /, reasoning: str | None, directory: str | None, **given: Any) -> int:
+    """Talk with a model in this folder, or ask one question with -q.
+
+    With a question the answer alone goes to stdout, everything else to stderr. Exit code: 0 answered, 1 failed,
+    2 wrong usage, 75 quota or budget used up, 124 out of time, 130 interrupted.
+    """
+    names = ("model", "toolsets", "provider", "max_turns", "run_budget", "yolo", "usage_file")
+    options = merged(options_of(context), reasoning=reasoning, **{name: given.pop(name) for name in names})
+    if directory is not None:
+        try:
+            os.chdir(directory)
+        except OSError as error:
+            raise UsageError(f"--in {directory}: {error.strerror}. Name an existing folder.") from None
+    text = _question(given)
+    usage_file = check_usage_file(options.usage_file)
+    if text is None:
+        for name, flag in (("as_json", "--json"), ("timeout", "--timeout")):
+            if given[name]:
+                raise UsageError(f"{flag} belongs to a single question: give -q TEXT or --query-file PATH.")
+        return _converse(options, given)
+    return _ask(options, given, text, usage_file)
+
+
+def _question(given: dict[str, Any]) -> str | None:
+    """The text to answer, or None for a conversation."""
+    query, path = given["query"], given["query_file"]
+    terminal = sys.stdin is not None and sys.stdin.isatty()
+    if given["lines"] and not (query or path):
+        return None
+    if path is None and query is None:
+        if terminal and not (given["oneshot"] or given["quiet"]):
+            return None
+        if terminal:
+            raise UsageError("there is no question: give -q TEXT, --query-file PATH, or pipe one in.")
+        path = "-"
+    parts = [query] if query is not None else []
+    if path is not None:
+        parts.append(_read(path))
+    text = scrub_surrogates("\n\n".join(parts))
+    if not text.strip():
+        where = "stdin" if path == "-" else path or "-q"
+        raise UsageError(f"the question is empty ({where}). Give a text.")
+    return text
+
+
+def _read(path: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"--query-file {path}: {error.strerror}.") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--query-file {path}: byte {error.start} is not UTF-8. Convert it, for example with iconv."
+        ) from None
+
+
+def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: Path | None) -> int:
+    request = Request(
+        text=text,
+        toolsets=options.toolsets,
+        workspace=os.getcwd(),
+        quiet=given["quiet"],
+        json=given["as_json"],
+        verbose=given["verbose"],
+        timeout=given["timeout"],
+        usage_file=usage_file,
+        source=given["source"],
+    )
+    try:
+        parts = _parts(open_sources(options))
+        return _run(lambda: OneShot(request, parts).run())
+    except HermesError as error:
+        failed(error, json=request.json, usage_file=usage_file, model=options.model)
+        raise
+
+
+def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
+    # edge: a single question must not pay for the line editor
+    from hermes.cli.converse import converse
+
+    sources = open_sources(options)
+    parts = _parts(sources)
+    plain = given["lines"] or not sys.stdout.isatty()
+    return _run(
+        lambda: converse(
+            parts,
+            workspace=os.getcwd(),
+            toolsets=options.toolsets,
+            plain=plain,
+            verbose=given["verbose"],
+            source=given["source"],
+        )
+    )
+
+
+def _parts(sources: Sources) -> Parts:
+    sources.loaded.require()
+    endpoint = sources.endpoint()
+    if not endpoint.model:
+        raise OperatorError(
+            f"no model is named for {endpoint.base_url}. Give -m MODEL, or `hermes config set model.default MODEL`."
+        )
+    return Parts(
+        loaded=sources.loaded,
+        endpoint=endpoint,
+        keys=sources.keys,
+        variables=sources.variables,
+        yolo=sources.options.yolo,
+    )
+
+
+def _run(main: Callable[[], Awaitable[int]]) -> int:
+    async def begin() -> int:
+        return await main()
+
+    try:
+        return anyio.run(begin)
+    except BaseExceptionGroup as errors:
+        raise unwrapped(errors) from None

@@ -1,0 +1,292 @@
+"""The commands of a conversation: their names, how a line is read as one, and what each does.
+
+Parsing is pure. What a command does is done through `interactive.Chat`; nothing here reads keys or knows a terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hermes.cli.oneshot import describe_source
+from hermes.cli.render import aligned, one_line, usage_text
+from hermes.cli.tree_text import one_row, task_details, tree_lines
+from hermes.core.messages import Usage
+from hermes.runtime.task import Task
+
+if TYPE_CHECKING:
+    from hermes.cli.interactive import Chat
+
+__all__ = ["COMMANDS", "Commands", "Parsed", "background_verb", "parse"]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    name: str
+    aliases: tuple[str, ...]
+    usage: str
+    summary: str
+
+
+COMMANDS = (
+    _Entry("help", (), "/help", "this list"),
+    _Entry("background", ("bg",), "/background PROMPT", "run PROMPT beside the conversation, without its history"),
+    _Entry("background", ("bg",), "/background status [N] | list | cancel N", "look at such runs, stop one"),
+    _Entry("agents", ("tasks",), "/agents [ID]", "the tree of tasks, running and finished; one with its log"),
+    _Entry("steer", (), "/steer [ID|#N|all] TEXT", "correct what runs without stopping it"),
+    _Entry("queue", ("q",), "/queue TEXT", "the next input, when this turn is over"),
+    _Entry("stop", (), "/stop", "stop the turn and every task; what they have is kept"),
+    _Entry("busy", (), "/busy queue|steer|interrupt", "what a line typed during a turn does"),
+    _Entry("new", ("reset",), "/new", "a new conversation"),
+    _Entry("status", (), "/status", "session, model, what runs"),
+    _Entry("usage", (), "/usage", "tokens and money so far"),
+    _Entry("tools", (), "/tools", "the tools of this conversation"),
+    _Entry("quit", ("exit",), "/quit", "leave"),
+)
+_NAMES = {name: entry.name for entry in COMMANDS for name in (entry.name, *entry.aliases)}
+_LINE = re.compile(r"/([^\s/]+)(?:\s+(.*))?", re.DOTALL)
+_VERB = re.compile(r"(?i)(list|status)|(status|cancel)\s+(#?\d+|bg_[0-9a-f]+)|(cancel)")
+_TASK = re.compile(r"(?i)(?:main_|bg_|sa-|async_)[0-9a-f]+|#\d+|all")
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """A line read as a command: its name and the rest; or what is wrong with it. Neither: it is a message."""
+
+    name: str = ""
+    argument: str = ""
+    problem: str = ""
+
+
+def parse(line: str) -> Parsed:
+    """Read a line. Names count without case and by unique prefix; `/usr/bin is full` is a message."""
+    match = _LINE.fullmatch(line)
+    if match is None:
+        return Parsed()
+    word, rest = match[1], match[2] or ""
+    wanted = word.lower()
+    found = {_NAMES[name] for name in _NAMES if name == wanted} or {
+        command for name, command in _NAMES.items() if name.startswith(wanted)
+    }
+    if len(found) == 1:
+        return Parsed(found.pop(), rest.strip())
+    if found:
+        names = ", ".join(f"/{name}" for name in sorted(found))
+        return Parsed(problem=f"/{word} could be {names}")
+    return Parsed(problem=f"there is no command /{word}; /help lists them. A space before it makes it a message")
+
+
+def background_verb(argument: str) -> tuple[str, str]:
+    """Read the argument of /background: (verb, which run), or ("", prompt). A quoted one is always a prompt."""
+    match = _VERB.fullmatch(argument)
+    if match is not None:
+        verb = next(group for group in (match[1], match[2], match[4]) if group)
+        return verb.lower(), match[3] or ""
+    if len(argument) > 1 and argument[0] == argument[-1] and argument[0] in "\"'":
+        return "", argument[1:-1].strip()
+    return "", argument
+
+
+class Commands:
+    """What the commands do, for one chat."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+
+    async def run(self, parsed: Parsed) -> None:
+        """Carry a command out."""
+        actions: dict[str, Callable[[str], Awaitable[None]]] = {
+            "help": self.help,
+            "background": self.background,
+            "agents": self.agents,
+            "steer": self.steer,
+            "queue": self.queue,
+            "stop": self.stop,
+            "busy": self.busy,
+            "new": self.new,
+            "status": self.status,
+            "usage": self.usage,
+            "tools": self.tools,
+            "quit": self.quit,
+        }
+        await actions[parsed.name](parsed.argument)
+
+    def _say(self, *lines: str) -> None:
+        for line in lines:
+            self._chat.screen.note(line)
+
+    async def help(self, argument: str) -> None:
+        """List the commands."""
+        rows = [(entry.usage, entry.summary) for entry in COMMANDS]
+        self._say("Commands (any unique beginning will do):", *aligned(rows))
+        self._say("Ctrl+C stops the turn and no task; twice within 2 s leaves. A line typed meanwhile is queued.")
+
+    # -- other tasks ------------------------------------------------------------------------------------------------
+
+    async def background(self, argument: str) -> None:
+        """Start an independent run, or look at them."""
+        verb, rest = background_verb(argument)
+        if not verb:
+            if not rest:
+                self._say("usage: /background PROMPT, or /background status|list|cancel N")
+                return
+            number, task = await self._chat.start_background(rest)
+            preview = one_line(rest, 60)
+            self._say(f'🔄 Background task #{number} started: "{preview}"', f"Task ID: {task.id}")
+            return
+        runs = self._chat.runs
+        if rest:
+            found = self._run(rest)
+            if found is None:
+                self._say(f"there is no background task {rest}; /background list shows them")
+            elif verb == "cancel":
+                await self._cancel(found)
+            else:
+                self._detail(found)
+        elif verb == "cancel":
+            self._say("usage: /background cancel N; /background list shows the numbers")
+        elif not runs:
+            self._say("no background tasks yet")
+        else:
+            tree, now = self._chat.tree, self._chat.now()
+            for number, task in enumerate(runs, 1):
+                self._say(f"#{number} " + one_row(tree, tree.tasks[task.id], now))
+
+    def _run(self, which: str) -> Task | None:
+        runs = self._chat.runs
+        if which.lstrip("#").isdigit():
+            number = int(which.lstrip("#"))
+            return runs[number - 1] if 0 < number <= len(runs) else None
+        return next((task for task in runs if task.id.startswith(which)), None)
+
+    async def _cancel(self, task: Task) -> None:
+        stopped = await self._chat.runtime.control.cancel([task], "cancelled by the user")
+        self._say(f"stopping {task.id}" if stopped else f"{task.id} is not running ({task.state})")
+
+    def _detail(self, task: Task) -> None:
+        self._say(*task_details(self._chat.tree, self._chat.tree.tasks[task.id], self._chat.now()))
+
+    async def agents(self, argument: str) -> None:
+        """Show the tree, or one task."""
+        chat = self._chat
+        if not argument:
+            session = chat.session.id if chat.session is not None else ""
+            self._say(*tree_lines(chat.tree, chat.now(), session_id=session, width=chat.screen.width))
+            return
+        task = self._find(argument)
+        if task is not None:
+            self._detail(task)
+
+    def _find(self, which: str) -> Task | None:
+        """A task by id, beginning of an id, or number of a background run; says so when there is none."""
+        if which.startswith("#"):
+            run = self._run(which)
+            if run is None:
+                self._say(f"there is no background task {which}")
+            return run
+        found = self._chat.find(which)
+        if found.task is None:
+            near = f" Near: {', '.join(found.nearest)}." if found.nearest else ""
+            self._say(f"Task not found: {which}.{near} /agents shows them")
+        return found.task
+
+    async def steer(self, argument: str) -> None:
+        """Correct the conversation, one task, or all."""
+        first, _, rest = argument.partition(" ")
+        if not _TASK.fullmatch(first):
+            if argument:
+                await self._chat.steer(argument)
+            else:
+                self._say("usage: /steer TEXT, /steer ID TEXT, /steer all TEXT")
+            return
+        if not rest.strip():
+            self._say(f"usage: /steer {first} TEXT")
+            return
+        if first.lower() == "all":
+            tasks = self._chat.running()
+            if not tasks:
+                self._say("no task runs")
+        else:
+            task = self._find(first)
+            tasks = [task] if task is not None else []
+        for task in tasks:
+            receipt = await self._chat.runtime.control.steer(task, rest.strip())
+            done = "reads it at its next step" if receipt is not None else f"is not running ({task.state})"
+            self._say(f"{task.id} {done}")
+
+    async def stop(self, argument: str) -> None:
+        """Stop everything of the session."""
+        await self._chat.stop()
+
+    # -- the conversation -------------------------------------------------------------------------------------------
+
+    async def queue(self, argument: str) -> None:
+        """Queue the next input."""
+        if argument:
+            await self._chat.say(argument)
+        else:
+            self._say("usage: /queue TEXT")
+
+    async def busy(self, argument: str) -> None:
+        """Change what typing during a turn does."""
+        if argument in ("queue", "steer", "interrupt"):
+            self._chat.busy_mode = argument
+        elif argument not in ("", "status"):
+            self._say("usage: /busy queue|steer|interrupt")
+            return
+        self._say(f"a line typed during a turn: {self._chat.busy_mode}")
+
+    async def new(self, argument: str) -> None:
+        """Begin a new conversation."""
+        if not self._chat.confirmed("new"):
+            return
+        await self._chat.end_session()
+        self._say("a new conversation begins with your next line")
+
+    async def status(self, argument: str) -> None:
+        """Session, model and what runs."""
+        chat = self._chat
+        session = chat.session
+        gate = chat.runtime.gate
+        rows = [
+            ("session", session.id if session is not None else "not started yet"),
+            ("model", describe_source(chat.assembly)),
+            ("folder", chat.workspace),
+            ("turn", "running" if chat.turn_runs else "waits for you"),
+            ("tasks", f"{len(chat.running())} running"),
+            ("queued", f"{len(session.task.inbox.follow_ups) if session is not None else 0} lines"),
+            ("approvals", "all allowed (--yolo)" if gate.yolo else gate.mode),
+            ("typing during a turn", chat.busy_mode),
+        ]
+        self._say(*aligned(rows))
+
+    async def usage(self, argument: str) -> None:
+        """Tokens and money."""
+        chat = self._chat
+        views = [view for view in chat.tree.tasks.values() if chat.session and view.session_id == chat.session.id]
+        main = [view for view in views if view.kind == "main"]
+        total = sum((view.usage for view in views), Usage())
+        own = sum((view.usage for view in main), Usage())
+        calls = sum(view.api_calls for view in views)
+        self._say(
+            *aligned(
+                [
+                    ("conversation", usage_text(own)),
+                    ("with all tasks", f"{usage_text(total)}, {calls} calls of the model"),
+                    ("cached, reasoning", f"{total.cached}, {total.reasoning} tokens"),
+                ]
+            )
+        )
+
+    async def tools(self, argument: str) -> None:
+        """The tools in use."""
+        spec = self._chat.spec
+        registry = self._chat.runtime.registry
+        self._say(*aligned([(name, ", ".join(registry.tool_names((name,)))) for name in spec.toolsets]))
+        self._say("`hermes tools enable|disable NAME` changes them for the next start")
+
+    async def quit(self, argument: str) -> None:
+        """Leave, after asking once where something runs."""
+        if self._chat.confirmed("quit"):
+            self._chat.leave()

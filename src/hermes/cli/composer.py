@@ -1,0 +1,270 @@
+"""Where lines come from and go to: a line editor on a terminal, plain lines elsewhere. Knows no command.
+
+Both let a person type while output goes on. `Screen` puts streamed text and notes in order for either.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+from enum import Enum
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import anyio
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app_or_none
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from hermes.cli.render import fitting, printable
+
+__all__ = ["Composer", "LineComposer", "PromptComposer", "Screen", "Signal"]
+
+
+class Signal(Enum):
+    """What comes instead of a line: Ctrl+C, or the end of the input."""
+
+    INTERRUPT = "interrupt"
+    END = "end"
+
+
+class Composer(Protocol):
+    """A source of lines that also prints them. Entered and left once.
+
+    `on_typing` is called with whether something stands in the editor. `finished`: no further line can come.
+    """
+
+    on_typing: Callable[[bool], None]
+    finished: bool
+
+    @property
+    def width(self) -> int:
+        """Columns of the screen."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def read(self) -> str | Signal:
+        """The next line."""
+
+    def write(self, line: str) -> None:
+        """Print a finished, safe line."""
+
+    def partial(self, text: str) -> None:
+        """Show (or take back, when empty) text that is not a whole line yet, if that can be done."""
+
+    def refresh(self, prompt: str, status: str) -> None:
+        """Show another prompt and another status."""
+
+    def bell(self) -> None:
+        """Ring."""
+
+
+def _nobody(typing: bool) -> None:
+    return None
+
+
+class Screen:
+    """Streamed text and notes, one after the other: a note waits until the line of text under way is finished."""
+
+    def __init__(self, composer: Composer) -> None:
+        self._composer = composer
+        self._text = ""
+        self._notes: list[str] = []
+
+    @property
+    def width(self) -> int:
+        """Columns of the screen."""
+        return self._composer.width
+
+    def note(self, text: str) -> None:
+        """Print something that is not part of the answer."""
+        lines = printable(text).splitlines() or [""]
+        if self._text:
+            self._notes += lines
+            return
+        for line in lines:
+            self._composer.write(line)
+
+    def delta(self, text: str) -> None:
+        """More of the answer. Lines longer than the screen are broken where it ends, at a space if there is one."""
+        self._text += printable(text)
+        *whole, rest = self._text.split("\n")
+        for line in whole:
+            self._write(line)
+        width = max(20, self.width - 1)
+        while (count := fitting(rest, width)) < len(rest):
+            cut = rest.rfind(" ", 0, count) + 1 or count
+            self._write(rest[:cut].rstrip(" "))
+            rest = rest[cut:]
+        self._text = rest
+        self._composer.partial(rest)
+
+    def finish(self) -> None:
+        """The text is over: end its last line and print the notes that waited for it."""
+        rest, self._text = self._text, ""
+        self._composer.partial("")
+        if rest:
+            self._composer.write(rest)
+        self._flush_notes()
+
+    def _write(self, line: str) -> None:
+        self._composer.write(line)
+        self._flush_notes()
+
+    def _flush_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for line in notes:
+            self._composer.write(line)
+
+
+class LineComposer:
+    """Plain lines from a file descriptor, without an editor."""
+
+    def __init__(self, descriptor: int = 0) -> None:
+        self._descriptor = descriptor
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._buffer = ""
+        self.finished = False
+        self.on_typing: Callable[[bool], None] = _nobody
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal, 100 without one."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    async def read(self) -> str | Signal:
+        """The next line; the end of the file is `END`, again and again."""
+        while "\n" not in self._buffer and not self.finished:
+            data = await self._some()
+            self._buffer += self._decoder.decode(data, final=not data)
+            self.finished = not data
+        line, found, rest = self._buffer.partition("\n")
+        self._buffer = rest
+        return line.rstrip("\r") if found or line else Signal.END
+
+    async def _some(self) -> bytes:
+        mode = os.fstat(self._descriptor).st_mode
+        if not (stat.S_ISREG(mode) or mode == 0):  # an ordinary file is always readable, and cannot be waited for
+            await anyio.wait_readable(self._descriptor)
+        return os.read(self._descriptor, 65_536)
+
+    def write(self, line: str) -> None:
+        """Print a line."""
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    def partial(self, text: str) -> None:
+        """Nothing: a plain terminal takes whole lines."""
+
+    def refresh(self, prompt: str, status: str) -> None:
+        """Nothing: there is no prompt."""
+
+    def bell(self) -> None:
+        """Ring, where somebody may hear it."""
+        if sys.stdout.isatty():
+            sys.stdout.write("\a")
+            sys.stdout.flush()
+
+
+class PromptComposer:
+    """A line editor at the bottom of the terminal, with a status bar. What was typed survives Ctrl+C."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self.on_typing: Callable[[bool], None] = _nobody
+        self._kept = ""
+        self._prompt = "> "
+        self._status = ""
+        self._partial = ""
+        self._session: PromptSession[str | Signal] = PromptSession(
+            message=lambda: [("", f"{self._partial}\n" if self._partial else ""), ("bold", self._prompt)],
+            bottom_toolbar=lambda: [("", self._status)],
+            history=InMemoryHistory(),
+            key_bindings=_bindings(),
+            enable_system_prompt=False,
+            mouse_support=False,
+        )
+        self._session.default_buffer.on_text_changed += lambda buffer: self.on_typing(bool(buffer.text))
+        self._patch: Any = None
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    async def __aenter__(self) -> Self:
+        self._patch = patch_stdout(raw=False)
+        self._patch.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._patch.__exit__(kind, error, trace)
+
+    async def read(self) -> str | Signal:
+        """The next line; what is printed meanwhile appears above it."""
+        kept, self._kept = self._kept, ""
+        line = await self._session.prompt_async(default=kept, handle_sigint=False)
+        if line is Signal.INTERRUPT:
+            self._kept = self._session.default_buffer.text
+        return line
+
+    def bell(self) -> None:
+        """Ring."""
+        self._session.app.output.bell()
+
+    def write(self, line: str) -> None:
+        """Print a line above the editor."""
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    def partial(self, text: str) -> None:
+        """Show the unfinished line right above the prompt."""
+        if text != self._partial:
+            self._partial = text
+            self._redraw()
+
+    def refresh(self, prompt: str, status: str) -> None:
+        """Show another prompt and status."""
+        if (prompt, status) != (self._prompt, self._status):
+            self._prompt, self._status = prompt, status
+            self._redraw()
+
+    def _redraw(self) -> None:
+        app = self._session.app if self._session.app.is_running else get_app_or_none()
+        if app is not None:
+            app.invalidate()
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("c-c")
+    def interrupt(event: KeyPressEvent) -> None:
+        event.app.exit(result=Signal.INTERRUPT)
+
+    @bindings.add("c-d")
+    def end(event: KeyPressEvent) -> None:
+        if not event.current_buffer.text:
+            event.app.exit(result=Signal.END)
+
+    return bindings

@@ -1,0 +1,386 @@
+"""The conversation on a terminal: lines in, what happens out, while turns and tasks go on.
+
+It knows nothing of keys and screens (`composer.py`) and nothing of what a command is called (`commands.py`).
+"""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+
+from hermes.cli.commands import Commands, parse
+from hermes.cli.composer import Composer, Screen, Signal
+from hermes.cli.oneshot import EXIT_INTERRUPTED, TINY_LABEL, describe_source
+from hermes.cli.questions import Questions
+from hermes.cli.render import cost, duration, one_line, panel, quantity
+from hermes.cli.stream import Narrator
+from hermes.cli.tree_text import one_row
+from hermes.compose import Assembly, conversation_spec
+from hermes.core.codec import scrub_surrogates
+from hermes.core.errors import HermesError, OperatorError, StoreError
+from hermes.core.events import (
+    Envelope,
+    StreamRestarted,
+    TaskEnded,
+    TaskPhase,
+    TaskQueued,
+    TextDeltaEvent,
+    TurnEnded,
+    TurnStarted,
+)
+from hermes.core.messages import Text, Usage
+from hermes.runtime.control import Found
+from hermes.runtime.session import Session
+from hermes.runtime.task import Task
+
+__all__ = ["Chat"]
+
+#: Seconds between two presses of Ctrl+C that leave.
+TWICE = 2.0
+
+
+class Chat:
+    """One place where a person talks with a model, over one conversation after the other."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        composer: Composer,
+        *,
+        workspace: str,
+        toolsets: tuple[str, ...] | None = None,
+        verbose: bool = False,
+        source: str = "cli",
+    ) -> None:
+        self.assembly = assembly
+        self.runtime = assembly.runtime
+        self.tree = assembly.runtime.bus.tree
+        self.workspace = workspace
+        self.screen = Screen(composer)
+        self.session: Session | None = None
+        self.runs: list[Task] = []
+        self.spec, self.notes = conversation_spec(
+            assembly, interactive=True, workspace=workspace, toolsets=toolsets, unattended=False
+        )
+        self.busy_mode: str = assembly.settings.display.busy_input_mode
+        self._composer = composer
+        self._toolsets = toolsets
+        self._source = source
+        self._commands = Commands(self)
+        self._questions = Questions(self.screen.note, self.refresh)
+        self._asked = ""  # what was asked to be confirmed
+        self._interrupted_at = -TWICE
+        self._last_session = ""
+        self._code = 0
+        self._left = False
+        self._suspend = False
+        self._reading = anyio.CancelScope()
+        self._moved = anyio.Event()
+        self._narrator = Narrator(
+            self.tree,
+            self.screen.note,
+            session_id=lambda: self._last_session,
+            progress="verbose" if verbose else assembly.settings.display.tool_progress,
+        )
+        composer.on_typing = self._typing
+
+    # -- the run ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Read lines until the person leaves; returns the exit code.
+
+        Raises:
+            StoreError: the journal broke.
+        """
+        gate = self.runtime.gate
+        gate.asker = self._questions.ask
+        subscription = self.runtime.bus.subscribe(self._listen, self._watches)
+        try:
+            async with self._composer:
+                self._greet()
+                with self._reading:
+                    while not self._left:
+                        await self._next()
+                if not self._suspend and self.runtime.supervisor.broken is None:
+                    await self.end_session()
+                self.screen.finish()
+                if self._last_session:
+                    self._composer.write(f"This conversation: hermes sessions show {self._last_session}")
+        finally:
+            subscription.close()
+            gate.asker = None
+        if self.runtime.supervisor.broken is not None:
+            raise self.runtime.supervisor.broken
+        return self._code
+
+    async def _next(self) -> None:
+        self.refresh()
+        line = await self._composer.read()
+        if line is Signal.INTERRUPT:
+            self.interrupt()
+        elif isinstance(line, str):
+            await self.submit(line)
+        elif self._composer.finished:
+            await self._no_more_lines()
+        elif self.confirmed("quit"):
+            self.leave()
+
+    async def _no_more_lines(self) -> None:
+        """Nobody can type any more: let what runs come to its end, then leave."""
+        self.runtime.gate.asker = None
+        self._questions.take("no")
+        while self.turn_runs or self.running():
+            self._moved = anyio.Event()
+            await self._moved.wait()
+        self.leave()
+
+    def _greet(self) -> None:
+        label = f" — {TINY_LABEL}" if self.assembly.model.profile.tiny else ""
+        self.screen.note(f"Hermes · {describe_source(self.assembly)}{label}")
+        self.screen.note(f"{self.workspace} · /help lists the commands")
+        for note in self.notes:
+            self.screen.note(f"note: {note}")
+        if self.runtime.gate.yolo:
+            self.screen.note("--yolo: dangerous commands run without a question")
+
+    def leave(self, code: int = 0, *, suspend: bool = False) -> None:
+        """End reading. `suspend` leaves the tasks resumable instead of ending them."""
+        self._left, self._code, self._suspend = True, code, suspend
+        self._reading.cancel()
+
+    async def end_session(self) -> None:
+        """End the conversation and stop its tasks; what they have is kept."""
+        session, self.session = self.session, None
+        if session is None:
+            return
+        going = session.running()
+        with anyio.CancelScope(shield=True):
+            await session.close()
+        self._report_stopped(going)
+        self.runs = []
+
+    # -- what is going on -------------------------------------------------------------------------------------------
+
+    @property
+    def turn_runs(self) -> bool:
+        """Whether the model of the conversation works, or has something to read."""
+        return self.session is not None and not self.session.task.ended and self.session.busy
+
+    def running(self) -> list[Task]:
+        """Tasks of the conversation that have not ended, without itself."""
+        return self.session.running() if self.session is not None else []
+
+    def find(self, which: str) -> Found:
+        """A task of this conversation, by id or unique beginning."""
+        if self.session is None:
+            return Found(None)
+        if self.session.task.id == which:
+            return Found(self.session.task)
+        return self.runtime.control.find(which, self.session.task.scope)
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self.runtime.clock.now()
+
+    def refresh(self) -> None:
+        """Bring prompt and status bar up to date."""
+        running = len(self.running())
+        usage = Usage()
+        if self._last_session:
+            for view in self.tree.roots():
+                if view.session_id == self._last_session:
+                    usage = usage + self.tree.subtree_usage(view.task_id)
+        parts = [self.assembly.endpoint.model, f"▶ {running}" if running else "", f"{quantity(usage.total)} tok"]
+        parts += [cost(usage), "working" if self.turn_runs else ""]
+        prompt = "allow? y/n/a> " if self._questions.open else "> "
+        self._composer.refresh(prompt, " · ".join(part for part in parts if part))
+
+    # -- lines ------------------------------------------------------------------------------------------------------
+
+    async def submit(self, line: str) -> None:
+        """Act on one line: the answer to a question, a command, or a message."""
+        line = scrub_surrogates(line)
+        text = line.strip()
+        if not text:
+            return
+        if self._questions.take(text):
+            return
+        parsed = parse(line.rstrip())
+        if parsed.name != self._asked:
+            self._asked = ""
+        try:
+            if parsed.problem:
+                self.screen.note(parsed.problem)
+            elif parsed.name:
+                await self._commands.run(parsed)
+            else:
+                await self._message(text)
+        except StoreError:
+            raise
+        except HermesError as error:
+            self.screen.note(f"hermes: {error}")
+
+    async def _message(self, text: str) -> None:
+        if self.session is None:
+            await self._open(text)
+        elif not self.turn_runs:
+            await self.session.say(text)
+        elif self.busy_mode == "steer":
+            await self.steer(text)
+        else:
+            if self.busy_mode == "interrupt":
+                self.session.interrupt("the user wrote something new")
+            await self.say(text)
+
+    async def _open(self, text: str = "") -> Session:
+        spec = msgspec.structs.replace(self.spec, goal=(Text(text),) if text else ())
+        self.session = await self.runtime.open_session(spec, source=self._source)
+        return self.session
+
+    async def say(self, text: str) -> None:
+        """Queue the next input."""
+        if self.session is None:
+            await self._open(text)
+            return
+        busy = self.turn_runs
+        await self.session.say(text)
+        if busy:
+            self.screen.note("queued: it is read when this turn is over (/steer TEXT reaches it sooner)")
+            self._tell_waiting()
+
+    async def steer(self, text: str) -> None:
+        """Correct the conversation; without a turn it is an ordinary message."""
+        if self.session is None or not self.turn_runs:
+            self.screen.note("no turn runs: sent as a message")
+            await self._message(text)
+            return
+        receipt = await self.runtime.control.steer(self.session.task, text)
+        if receipt is None:
+            raise OperatorError(f"session {self.session.id} has ended; the next line starts a new one")
+        self.screen.note("the conversation reads this at its next step")
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        """Where the conversation waits for children, say how to reach those."""
+        running = self.running()
+        if self.session is None or not self.session.task.lent or not running:
+            return
+        self.screen.note(f"it waits for {len(running)} running tasks until then; to reach them now:")
+        self.screen.note("  /steer all TEXT")
+        for task in running[:10]:
+            self.screen.note(f"  /steer {task.id} TEXT   {one_line(self.tree.tasks[task.id].goal, 50)}")
+
+    async def start_background(self, prompt: str) -> tuple[int, Task]:
+        """Start an independent run; returns its number and its task."""
+        session = self.session or await self._open()
+        spec, _ = conversation_spec(
+            self.assembly,
+            goal=prompt,
+            interactive=False,
+            workspace=self.workspace,
+            toolsets=self._toolsets,
+            unattended=False,
+        )
+        task = await self.runtime.background(spec, session)
+        self.runs.append(task)
+        return len(self.runs), task
+
+    # -- stopping ---------------------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Ctrl+C: stop the turn, no task; twice within two seconds leave."""
+        now = anyio.current_time()
+        if now - self._interrupted_at < TWICE:
+            self.leave(EXIT_INTERRUPTED)
+            return
+        self._interrupted_at = now
+        running = len(self.running())
+        going = f"; {running} tasks go on (/agents shows them, /stop stops them)" if running else ""
+        if self.session is not None and self.session.interrupt():
+            self.screen.note(f"⏹ turn interrupted{going}")
+        else:
+            self.screen.note(f"no turn runs{going}. Ctrl+C again within {TWICE:g} s leaves")
+
+    async def stop(self) -> None:
+        """Stop the turn and every task, and report each."""
+        if self.session is None or not (self.turn_runs or self.running()):
+            self.screen.note("nothing runs")
+            return
+        turn = self.session.task.inbox.in_turn
+        going = await self.session.stop()
+        if turn:
+            self.screen.note("⏹ turn stopped")
+        self._report_stopped(going)
+
+    def _report_stopped(self, going: list[Task]) -> None:
+        for task in going:
+            self.screen.note(one_row(self.tree, self.tree.tasks[task.id], self.now(), width=self.screen.width))
+
+    def confirmed(self, verb: str) -> bool:
+        """Whether a command may stop what runs: at once when nothing does, else when it is given twice."""
+        running = self.running()
+        if (not running and not self.turn_runs) or self._asked == verb:
+            self._asked = ""
+            return True
+        self._asked = verb
+        if self.turn_runs:
+            self.screen.note("a turn runs")
+        for task in running[:10]:
+            self.screen.note(one_row(self.tree, self.tree.tasks[task.id], self.now(), width=self.screen.width))
+        more = f" ({len(running)} tasks)" if len(running) > 10 else ""
+        self.screen.note(f"/{verb} again stops what runs{more}; what it has so far is kept")
+        return False
+
+    # -- what comes from the runtime --------------------------------------------------------------------------------
+
+    def _typing(self, typing: bool) -> None:
+        if self.session is not None:
+            self.session.composing(typing)
+
+    def _watches(self, task_id: str) -> bool:
+        view = self.tree.tasks.get(task_id)
+        return view is not None and view.kind == "main"
+
+    def _listen(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, TaskQueued) and event.kind == "main":
+            self._last_session = envelope.session_id
+        if isinstance(event, (TaskEnded, TaskPhase)):
+            self._moved.set()
+        if envelope.session_id == self._last_session:
+            if self._watches(envelope.task_id):
+                self._answer_event(envelope)
+            elif isinstance(event, TaskEnded) and self.tree.tasks[envelope.task_id].kind == "background":
+                self._show_run(envelope.task_id, event)
+        self._narrator.tell(envelope)
+
+    def _answer_event(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, TextDeltaEvent):
+            self.screen.delta(event.text)
+        elif isinstance(event, (TurnStarted, TurnEnded, StreamRestarted)):
+            self.screen.finish()
+        elif isinstance(event, TaskPhase) and event.phase == "idle":
+            self.screen.finish()
+            if event.detail and "interrupted" not in event.detail and "stopped by the user" not in event.detail:
+                self.screen.note(f"✗ {one_line(event.detail, 1_000)}")
+            if self.assembly.settings.display.bell_on_complete:
+                self._composer.bell()
+        elif isinstance(event, TaskEnded):
+            self.screen.finish()
+            if self.session is not None and self.session.task.id == envelope.task_id:
+                self.session = None  # it could not be built, or its process ends: the next line starts another
+                self.screen.note(f"✗ the conversation ended: {one_line(event.error or event.exit_reason, 1_000)}")
+
+    def _show_run(self, task_id: str, event: TaskEnded) -> None:
+        task = self.runtime.supervisor.tasks[task_id]
+        number = self.runs.index(task) + 1 if task in self.runs else 0
+        text = task.result.summary if task.result is not None else event.summary
+        title = f"Hermes (background #{number}) · {duration(event.elapsed)}"
+        if event.state in ("completed", "exhausted"):
+            note = "\n(incomplete: a limit was reached)" if event.truncated else ""
+            for line in panel(title, self.assembly.redactor.text(text) + note, min(self.screen.width, 100) - 1):
+                self.screen.note(line)
+        else:
+            why = one_line(event.error or event.exit_reason, 300)
+            self.screen.note(f"✗ background #{number} ({task_id}) {event.status}: {why}")

@@ -1,0 +1,305 @@
+"""One question, one answer, an exit code. The answer alone goes to stdout, everything else to stderr.
+
+Knows nothing of flags and of the line interface. Children that run in the background are waited for by the runtime: a
+single request does not end before they do.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from hermes.cli.output import JsonLines, Output
+from hermes.cli.render import one_line
+from hermes.cli.stream import Narrator
+from hermes.cli.usage_file import write_usage
+from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
+from hermes.core.codec import encode_envelope, encode_json
+from hermes.core.errors import HermesError
+from hermes.core.events import SCHEMA, Envelope, StreamRestarted, TextDeltaEvent, TurnStarted
+from hermes.core.messages import Usage
+from hermes.core.result import TaskResult
+from hermes.runtime.runtime import tune_collector
+from hermes.runtime.task import Task
+
+__all__ = [
+    "TINY_LABEL",
+    "OneShot",
+    "Request",
+    "describe_source",
+    "exit_code",
+    "failed",
+    "listened",
+    "unwrapped",
+]
+
+TINY_LABEL = "tiny local model: for trying the pipeline"
+#: Failures that are over after a while or after money came in: exit code 75.
+_WAITING_HELPS = frozenset({"rate_limit", "overloaded", "billing"})
+EXIT_TIMEOUT, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_LATER = 124, 130, 143, 75
+_NOTHING = TaskResult(task_id="", state="failed", exit_reason="error")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked and how it is shown. `timeout` is seconds of the whole run, None for no limit."""
+
+    text: str
+    toolsets: tuple[str, ...] | None = None
+    workspace: str
+    quiet: bool = False
+    json: bool = False
+    verbose: bool = False
+    timeout: float | None = None
+    usage_file: Path | None = None
+    source: str = "cli"
+
+
+class OneShot:
+    """Runs one request. `run` may be called once and returns the exit code."""
+
+    def __init__(self, request: Request, parts: Parts) -> None:
+        self._request = request
+        self._parts = parts
+        streaming = sys.stdout.isatty() and not request.quiet and not request.json
+        self._output = Output(quiet=request.quiet or request.json, streaming=streaming, out=sys.stdout, err=sys.stderr)
+        self._lines = JsonLines()
+        self._assembly: Assembly | None = None
+        self._task: Task | None = None
+        self._session_id: str | None = None
+        self._partial = ""  # of the reply that is being written
+        self._stopped: int | None = None  # exit code of what ended it from outside
+        self._scope = anyio.CancelScope()
+
+    async def run(self) -> int:
+        """Ask and wait for the end.
+
+        Raises:
+            HermesError: it could not even be started, or the journal broke.
+        """
+        code = 1
+        async with anyio.create_task_group() as writing:
+            if self._request.json:
+                writing.start_soon(self._lines.run)
+            try:
+                code = await self._watched()
+            finally:
+                self._lines.end()
+        return code
+
+    async def _watched(self) -> int:
+        code: int | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._signals)
+            if self._request.timeout is not None:
+                group.start_soon(self._timer, self._request.timeout)
+            with self._scope:
+                code = await self._ask()
+            group.cancel_scope.cancel()
+        return code if code is not None else self._cut_short()
+
+    # -- the run ----------------------------------------------------------------------------------------------------
+
+    async def _ask(self) -> int:
+        async with open_runtime(self._parts) as assembly:
+            self._assembly = assembly
+            tune_collector()
+            spec, notes = conversation_spec(
+                assembly,
+                goal=self._request.text,
+                interactive=False,
+                workspace=self._request.workspace,
+                toolsets=self._request.toolsets,
+            )
+            self._announce(assembly, notes)
+            subscription = assembly.runtime.bus.subscribe(self._listener(assembly), self._is_main)
+            try:
+                self._task = await assembly.runtime.start(spec, source=self._request.source)
+                result = await assembly.runtime.result(self._task)
+            finally:
+                subscription.close()
+            return self._finish(self._task, result)
+
+    def _announce(self, assembly: Assembly, notes: tuple[str, ...]) -> None:
+        if assembly.model.profile.tiny:
+            self._output.note(f"{assembly.endpoint.model} — {TINY_LABEL}", always=True)
+        else:
+            self._output.note(describe_source(assembly))
+        for note in (*self._parts.loaded.warnings, *notes):
+            self._output.note(f"note: {note}", always=True)
+        if assembly.runtime.gate.yolo:
+            self._output.note("--yolo: dangerous commands run without a question", always=True)
+
+    def _is_main(self, task_id: str) -> bool:
+        if self._assembly is None:
+            return False
+        view = self._assembly.runtime.bus.tree.tasks.get(task_id)
+        return view is not None and view.kind == "main"
+
+    def _listener(self, assembly: Assembly) -> Callable[[Envelope], None]:
+        runtime, request = assembly.runtime, self._request
+        narrator = Narrator(
+            runtime.bus.tree,
+            self._output.note,
+            session_id=lambda: self._session_id or "",
+            progress="verbose" if request.verbose else assembly.settings.display.tool_progress,
+        )
+
+        def listen(envelope: Envelope) -> None:
+            if request.json:
+                self._lines.put(runtime.redact(encode_envelope(envelope)))
+            self._session_id = envelope.session_id
+            if self._is_main(envelope.task_id):
+                self._text(envelope)
+            if not request.quiet and not request.json:
+                narrator.tell(envelope)
+
+        return listen
+
+    def _text(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, TextDeltaEvent):
+            self._partial += event.text
+            if self._output.streaming:
+                self._output.delta(event.text)
+        elif isinstance(event, (TurnStarted, StreamRestarted)):
+            self._partial = ""
+            self._output.close_line()
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _finish(self, task: Task, result: TaskResult) -> int:
+        code = self._stopped if self._stopped is not None and result.state == "cancelled" else exit_code(task, result)
+        text = result.summary
+        if code == EXIT_TIMEOUT and self._partial.strip():
+            text = self._partial
+        self._report(result, text, code)
+        return code
+
+    def _cut_short(self) -> int:
+        """The run was left without an end of its task: what was written stands, the task is suspended."""
+        code = self._stopped if self._stopped is not None else 1
+        self._report(msgspec.structs.replace(_NOTHING, exit_reason="interrupted"), self._partial, code)
+        return code
+
+    def _report(self, result: TaskResult, text: str, code: int) -> None:
+        request, output, assembly = self._request, self._output, self._assembly
+        if assembly is not None:
+            text = assembly.redactor.text(text)
+        if request.json:
+            self._lines.put(self._redacted(result_line(result, self._session_id, code)))
+        elif code in (0, EXIT_TIMEOUT) or text.strip():
+            output.answer(text)
+        if code == EXIT_TIMEOUT:
+            limit = request.timeout or 0.0
+            output.note(f"hermes: stopped after {limit:g} s (--timeout); what is above is partial", always=True)
+        elif code in (EXIT_INTERRUPTED, EXIT_TERMINATED):
+            output.note("hermes: interrupted; everything up to here is recorded", always=True)
+        elif result.error:
+            output.note(f"hermes: {one_line(result.error, 1_000)}", always=True)
+        elif result.note:
+            output.note(f"note: {result.note}")
+        if result.truncated and code == 0:
+            output.note("note: the answer is incomplete, a limit was reached", always=True)
+        if self._session_id:
+            output.note(f"session: {self._session_id}  (hermes sessions show {self._session_id})", always=True)
+        self._write_usage(result, code)
+
+    def _redacted(self, line: bytes) -> bytes:
+        return self._assembly.runtime.redact(line) if self._assembly is not None else line
+
+    def _write_usage(self, result: TaskResult, code: int) -> None:
+        path, assembly = self._request.usage_file, self._assembly
+        if path is None:
+            return
+        usage, calls = result.subtree_usage, result.api_calls
+        model, provider = result.model, ""
+        if assembly is not None:
+            model, provider = model or assembly.endpoint.model, assembly.endpoint.provider
+            if self._task is not None:
+                tree = assembly.runtime.bus.tree
+                usage = tree.subtree_usage(self._task.id)
+                calls = sum(view.api_calls for view in tree.subtree(self._task.id))
+        write_usage(path, usage, calls, model=model, provider=provider, session_id=self._session_id, code=code)
+
+    # -- from outside -----------------------------------------------------------------------------------------------
+
+    async def _timer(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        await self._stop(EXIT_TIMEOUT, f"the time of {seconds:g} s is over")
+
+    async def _signals(self) -> None:
+        """The first Ctrl+C ends the task with what it has; another one, or SIGTERM, leaves it suspended."""
+        with anyio.open_signal_receiver(*listened()) as received:
+            async for number in received:
+                if number != signal.SIGINT:
+                    self._stopped = EXIT_TERMINATED
+                    self._scope.cancel()
+                elif self._stopped is not None:
+                    self._stopped = EXIT_INTERRUPTED
+                    self._scope.cancel()
+                else:
+                    self._output.note("stopping… (Ctrl+C again leaves at once)")
+                    await self._stop(EXIT_INTERRUPTED, "interrupted by the user")
+
+    async def _stop(self, code: int, text: str) -> None:
+        if self._stopped is not None:
+            return
+        self._stopped = code
+        if self._task is None or self._assembly is None:
+            self._scope.cancel()
+        else:
+            await self._assembly.runtime.control.cancel([self._task], text)
+
+
+def listened() -> list[signal.Signals]:
+    """The signals to act on: those that whoever started the process did not have ignored (nohup, a shell's `&`)."""
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def exit_code(task: Task, result: TaskResult) -> int:
+    """0 answered, 1 failed, 75 quota or budget, 130 cancelled. A turn limit that still brought a text is an answer."""
+    if result.state == "completed":
+        return 0
+    if result.state == "exhausted":
+        return 0 if result.exit_reason == "max_iterations" and result.summary.strip() else EXIT_LATER
+    if result.state == "timed_out":
+        return EXIT_LATER if task.stop == "clock" else 1
+    if result.state == "cancelled":
+        return EXIT_INTERRUPTED
+    return EXIT_LATER if result.error_reason in _WAITING_HELPS else 1
+
+
+def result_line(result: TaskResult, session_id: str | None, code: int) -> bytes:
+    """The last line of `--json`."""
+    head = {"schema": SCHEMA, "type": "result", "session_id": session_id, "exit_code": code}
+    return encode_json({**head, **result.public()})
+
+
+def describe_source(assembly: Assembly) -> str:
+    """Which model answers, where, and where its key came from."""
+    endpoint = assembly.endpoint
+    return f"{endpoint.model} · {endpoint.provider} · key: {endpoint.key_source}"
+
+
+def failed(error: HermesError, *, json: bool, usage_file: Path | None, model: str = "") -> None:
+    """Leave what a program reads of a run that could not be started."""
+    if usage_file is not None:
+        write_usage(usage_file, Usage(), 0, model=model, provider="", session_id=None, code=error.exit_code)
+    if json:
+        result = msgspec.structs.replace(_NOTHING, error=str(error))
+        sys.stdout.buffer.write(result_line(result, None, error.exit_code) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def unwrapped(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error inside groups: groups wrap even a single one."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,99 @@
+"""What a single question prints: text and notes for people, or JSON lines for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import TextIO
+
+import anyio
+
+from hermes.cli.render import printable
+from hermes.core.codec import scrub_surrogates
+
+__all__ = ["JsonLines", "Output"]
+
+
+class Output:
+    """The two streams of the process. On a terminal text is shown as it comes, and notes start on a line of their own.
+
+    `whole` is what has been shown of the answer so far.
+    """
+
+    def __init__(self, *, quiet: bool, streaming: bool, out: TextIO, err: TextIO) -> None:
+        self._quiet = quiet
+        self.streaming = streaming
+        self._out = out
+        self._err = err
+        self._open = False  # the last line of text is not finished
+        self.whole = ""
+
+    def delta(self, text: str) -> None:
+        """Show more of the answer."""
+        text = printable(text)
+        if not text:
+            return
+        self.whole += text
+        self._open = not text.endswith("\n")
+        self._out.write(text)
+        self._out.flush()
+
+    def close_line(self) -> None:
+        """End the line of text under way."""
+        if self._open:
+            self._out.write("\n")
+            self._out.flush()
+            self._open = False
+
+    def note(self, text: str, *, always: bool = False) -> None:
+        """Say something that is not the answer; `always` also where it is to be quiet."""
+        if self._quiet and not always:
+            return
+        self.close_line()
+        self._err.write(printable(text) + "\n")
+        self._err.flush()
+
+    def answer(self, text: str) -> None:
+        """Show the final text, unless the terminal has it already."""
+        self.close_line()
+        if self.streaming and text.strip() in self.whole:
+            return
+        text = printable(text) if self._out.isatty() else scrub_surrogates(text)
+        if text:
+            self._out.write(text if text.endswith("\n") else text + "\n")
+        self._out.flush()
+
+
+class JsonLines:
+    """JSON lines on their way to stdout: written by a thread, so that a slow reader holds nobody up."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._changed = anyio.Event()
+        self._ended = False
+
+    def put(self, line: bytes) -> None:
+        """Queue a line."""
+        self._waiting.append(line + b"\n")
+        self._changed.set()
+
+    def end(self) -> None:
+        """No further line comes."""
+        self._ended = True
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write until `end`. Raises BrokenPipeError when the reader has gone."""
+        while self._waiting or not self._ended:
+            if not self._waiting:
+                self._changed = anyio.Event()
+                await self._changed.wait()
+                continue
+            data = b"".join(self._waiting)
+            self._waiting.clear()
+            await anyio.to_thread.run_sync(_write_all, data, abandon_on_cancel=True)
+
+
+def _write_all(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,93 @@
+"""Text from models and tools made safe and short for a screen. Knows no command and writes nothing itself."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from hermes.core.codec import scrub_surrogates
+from hermes.core.messages import Usage
+
+__all__ = ["cost", "duration", "one_line", "panel", "printable", "quantity", "usage_text"]
+
+#: Complete escape sequences: operating-system commands, control sequences, two-letter ones.
+_ESCAPES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b.?"
+)
+#: What could still move the cursor, turn the direction of writing, or hide text: C0 without tab and line feed, C1,
+#: bidirectional marks, invisible fillers, interlinear and tag characters.
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """Return `text` without anything that acts on a terminal; lines and tabs stay, a lone CR ends a line."""
+    text = scrub_surrogates(text).replace("\r\n", "\n").replace("\r", "\n")
+    return _HARMFUL.sub("", _ESCAPES.sub("", text))
+
+
+def one_line(text: str, limit: int = 80) -> str:
+    """Return `text` on one safe line of at most `limit` characters."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people write them: `4.2s`, `3m 05s`, `2h 10m`."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    return f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+def quantity(number: int) -> str:
+    """A number of tokens: `950`, `12.3k`, `4.5M`."""
+    if number < 1_000:
+        return str(number)
+    return f"{number / 1_000:.1f}k" if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
+
+
+def cost(usage: Usage) -> str:
+    """Money, where the price is known: `$0.0123`, else nothing."""
+    return f"${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
+
+
+def usage_text(usage: Usage) -> str:
+    """Tokens and money of a usage: `1.2k in, 300 out, $0.0040`."""
+    parts = [f"{quantity(usage.input)} in", f"{quantity(usage.output)} out", cost(usage)]
+    return ", ".join(part for part in parts if part)
+
+
+def panel(title: str, text: str, width: int = 80) -> list[str]:
+    """Lines of a text with a heading and a rule on its left."""
+    head = f"╭─ {title} "
+    lines = printable(text).splitlines() or ["(no text)"]
+    return [head + "─" * max(2, width - columns(head)), *(f"│ {line}" for line in lines), "╰" + "─" * (width - 1)]
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal `text` takes."""
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
+
+
+def fitting(text: str, width: int) -> int:
+    """How many letters of `text` fit into `width` columns, at least one."""
+    used = 0
+    for count, letter in enumerate(text):
+        used += columns(letter)
+        if used > width:
+            return max(1, count)
+    return len(text)
+
+
+def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
+    """Two columns, the first as wide as its longest cell."""
+    width = max((columns(left) for left, _ in rows), default=0)
+    return [f"{indent}{left}{' ' * (width - columns(left))}  {right}".rstrip() for left, right in rows]

@@ -1,0 +1,97 @@
+"""The tree of tasks as lines of text: a pure function of the view, for whatever prints it. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hermes.cli.render import cost, duration, one_line, quantity
+from hermes.core.messages import Usage
+from hermes.core.result import async_status
+from hermes.core.views import TaskView, TreeView
+
+__all__ = ["task_details", "tree_lines"]
+
+#: Most tasks that are listed; the rest is counted.
+MOST = 200
+_MARKS = {
+    "queued": "…",
+    "running": "▶",
+    "suspended": "⏸",
+    "completed": "✓",
+    "exhausted": "⚠",
+    "cancelled": "⏹",
+    "failed": "✗",
+    "timed_out": "✗",
+}
+
+
+def tree_lines(tree: TreeView, now: float, *, session_id: str | None = None, width: int = 100) -> list[str]:
+    """Every task, running and finished, under its parent.
+
+    `now` is the wall clock in seconds. A line holds state and phase, elapsed time (fixed once ended), calls, tokens
+    and money of the task with everything under it, the time since its last activity, and its goal.
+    """
+    roots = [view for view in tree.roots() if session_id is None or view.session_id == session_id]
+    listed = [entry for root in roots for entry in _walk(tree, root, "", "")]
+    states = [view.state for view, _, _ in listed if view.kind != "main"]
+    if not listed:
+        return ["no tasks yet"]
+    running, queued = states.count("running"), states.count("queued")
+    head = f"{running} running" + (f", {queued} queued" if queued else "")
+    lines = [f"Tasks: {head}, {len(states) - running - queued} ended"]
+    for view, lead, _ in listed[:MOST]:
+        lines.append(one_row(tree, view, now, lead, width))
+    if len(listed) > MOST:
+        lines.append(f"… and {len(listed) - MOST} more")
+    return lines
+
+
+def _walk(tree: TreeView, view: TaskView, lead: str, below: str) -> Iterator[tuple[TaskView, str, str]]:
+    yield view, lead, below
+    children = [tree.tasks[child] for child in tree.children.get(view.task_id, ()) if child in tree.tasks]
+    for place, child in enumerate(children, 1):
+        last = place == len(children)
+        yield from _walk(tree, child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+
+
+def one_row(tree: TreeView, view: TaskView, now: float, lead: str = "", width: int = 100) -> str:
+    """One task as a line of at most about `width` columns."""
+    usage, calls = Usage(), 0
+    for each in tree.subtree(view.task_id):
+        usage, calls = usage + each.usage, calls + each.api_calls
+    parts = [f"{_MARKS.get(view.state, '?')} {view.task_id}", _state(view)]
+    if view.state != "queued":
+        parts.append(duration(view.seconds(now)))
+    if calls:
+        parts += [f"{calls} calls", f"{quantity(usage.total)} tok", cost(usage)]
+    if view.state == "running" and view.last_activity:
+        parts.append(f"active {duration(max(0.0, now - view.last_activity))} ago")
+    text = lead + " · ".join(part for part in parts if part)
+    goal = one_line("conversation" if view.kind == "main" and not view.goal else view.goal, 300)
+    return text + (f" · {one_line(goal, max(20, width - len(text) - 3))}" if goal else "")
+
+
+def _state(view: TaskView) -> str:
+    if view.state == "running":
+        doing = {"tool": f"in {view.last_tool}" if view.last_tool else "tool", "idle": "idle"}.get(
+            view.phase, view.phase
+        )
+        detail = one_line(view.phase_detail, 50) if view.phase in ("quota", "approval") else ""
+        return " ".join(part for part in ("running" if view.phase != "idle" else "", doing, detail) if part)
+    if view.ended:
+        return async_status(view.state) + (" (incomplete)" if view.truncated else "")
+    return view.state
+
+
+def task_details(tree: TreeView, view: TaskView, now: float, lines: int = 10, width: int = 100) -> list[str]:
+    """One task at length: its row, how it ended, what it wrote, the newest lines of its log."""
+    found = [one_row(tree, view, now, "", width)]
+    found.append(f"  session {view.session_id} · {view.kind}, {view.role} · model {view.model}")
+    if view.error:
+        found.append(f"  error: {one_line(view.error, 200)}")
+    if view.files_written:
+        found.append("  files written: " + one_line(", ".join(view.files_written), 200))
+    for receipt in view.receipts.values():
+        found.append(f"  {receipt.get('verb')} {receipt.get('id')}: {receipt.get('state')}")
+    found += [f"  │ {one_line(line, width - 4)}" for line in list(view.lines)[-lines:]]
+    return found
