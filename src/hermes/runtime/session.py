@@ -28,7 +28,8 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether a turn runs or something waits to be read."""
-        return not self.task.resting or self.task.inbox.pending
+        inbox = self.task.inbox
+        return not self.task.resting or bool(inbox.follow_ups or inbox.steers or (inbox.ends and not self.task.hushed))
 
     def running(self) -> list[Task]:
         """Tasks of the session that have not ended, without the conversation itself."""
@@ -40,6 +41,7 @@ class Session:
         Raises:
             OperatorError: the conversation has ended.
         """
+        self.task.hushed = False
         receipt = await self._control.follow_up(self.task, content)
         if receipt is None:
             raise OperatorError(f"session {self.id} has ended; start a new one")
@@ -69,7 +71,11 @@ class Session:
             self.task.inbox.wake()
 
     async def stop(self, text: str = "stopped by the user") -> list[Task]:
-        """Stop the turn and every task of the session; returns the tasks that were still going."""
+        """Stop the turn and every task of the session; returns the tasks that were still going.
+
+        Their ends start no turn by themselves: they reach the model with the next input.
+        """
+        self.task.hushed = True
         self.interrupt(text)
         going = self.running()
         await self._control.cancel(going, text)

@@ -302,7 +302,7 @@ class Supervisor:
         while not inbox.closed:
             if inbox.follow_ups or inbox.steers:
                 return True
-            if inbox.ends:
+            if inbox.ends and not task.hushed:
                 await self._let_type(task)
                 return True
             await inbox.changed()

@@ -47,6 +47,7 @@ class Task:
         self.budget = budget
         self.owner = owner
         self.epoch = 1
+        self.attempt = 1
         self.children: list[Task] = []
         self.state = "queued"
         self.inbox = Inbox()
@@ -74,6 +75,7 @@ class Task:
         self.rested = anyio.Event()  # replaced each time it rests
         self.outcome: Outcome | None = None  # of the last turn of a conversation
         self.composing = False  # a person is typing: notices wait a little
+        self.hushed = False  # everything was stopped: ends of tasks wait for the person's next line
         self._emit = emit
 
     @property
