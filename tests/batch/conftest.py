@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .fakes import Desk
+from tests.batch.fakes import Desk
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from hermes.batch.run import StopSwitch
 from hermes.batch.summary import StopCause
 from hermes.core.errors import TryLater, UsageError
 from hermes.testing.clock import VirtualClock
-
-from .fakes import Desk, FakeEngine, answered, failed, prompts
+from tests.batch.fakes import Desk, FakeEngine, answered, failed, prompts
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,7 @@ from hermes.batch.rollout import ChildRecord, RolloutResult
 from hermes.batch.trajectory import ROW_KEYS, build_row, call_succeeded, child_rows, conversations
 from hermes.core.codec import encode_json
 from hermes.core.messages import Assistant, Notice, Text, ToolCall, ToolResult, Usage, User
-
-from .fakes import answered, failed, spec
+from tests.batch.fakes import answered, failed, spec
 
 OFFERED = ["read_file", "terminal", "todo", "write_file"]
 

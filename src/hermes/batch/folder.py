@@ -54,10 +54,12 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowEntry(msgspec.Struct, frozen=True, gc=False):
-    """A row the run knows: its identity and its place in the output, which never changes."""
+    """A row the run knows: its identity and its place in the output, which never changes. `gone` marks a row that has
+    ended and stands in the dataset no more."""
 
     row_id: str
     index: int
+    gone: bool = False
 
 
 class RunFolder:
@@ -113,15 +115,17 @@ class RunFolder:
         replace_file(self.meta_path, [msgspec.json.format(encode_json(meta), indent=1) + b"\n"])
 
     def read_rows(self) -> list[RowEntry]:
-        """Read the rows the run knows, in the order of its dataset."""
+        """Read the rows the run knows, in the order of its dataset, those that are gone last."""
         if not self.rows_path.exists():
             return []
         pairs = (line.split("\t") for line in self.rows_path.read_text("utf-8").splitlines())
-        return [RowEntry(row_id, int(index)) for index, row_id in pairs]
+        return [RowEntry(row_id, int(index), state == "gone") for index, row_id, state in pairs]
 
     def write_rows(self, rows: Sequence[RowEntry]) -> None:
         """Replace the rows the run knows."""
-        replace_file(self.rows_path, (f"{row.index}\t{row.row_id}\n".encode() for row in rows))
+        replace_file(
+            self.rows_path, (f"{row.index}\t{row.row_id}\t{'gone' if row.gone else ''}\n".encode() for row in rows)
+        )
 
     def remove_workspaces(self) -> None:
         """Remove what is left of the rows' working copies."""

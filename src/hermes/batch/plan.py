@@ -67,20 +67,14 @@ def plan_resume(
         UsageError: the dataset has changed and `accept_changes` is not set.
     """
     ids = row_ids(row_hash(row.source) for row in dataset.rows)
-    changes = compare([entry.row_id for entry in known], ids)
+    changes = compare([entry.row_id for entry in known if not entry.gone], ids)
     if changes and not accept_changes:
         raise UsageError(
             f"{dataset.path} is not the dataset this run began with: {changes}. Give the old file, or "
             "--accept_changes, which keeps what is done and runs only what is new."
         )
-    present = set(ids)
-    rows = [entry for entry in known if entry.row_id in present or rollout_key(entry.row_id, 0) in index.places]
+    rows = _rows(ids, known, index)
     places = {entry.row_id: entry.index for entry in rows}
-    following = max((entry.index for entry in known), default=-1) + 1
-    for row_id in changes.added:
-        places[row_id] = following
-        rows.append(RowEntry(row_id, following))
-        following += 1
     items: list[Item] = []
     lasting = 0
     for row_id, row in zip(ids, dataset.rows, strict=True):
@@ -96,3 +90,19 @@ def plan_resume(
             attempt = place.head.attempt + 1
         items.append(Item(key=key, row_id=row_id, index=places[row_id], row=row, attempt=attempt))
     return Plan(rows=tuple(rows), items=tuple(items), changes=changes, lasting=lasting)
+
+
+def _rows(ids: Sequence[str], known: Sequence[RowEntry], index: RecordIndex) -> list[RowEntry]:
+    """Every row of the run: those of the dataset in its order, new ones behind all places ever given, then those that
+    have ended and are gone."""
+    places = {entry.row_id: entry.index for entry in known}
+    following = max(places.values(), default=-1) + 1
+    rows = []
+    for row_id in ids:
+        if row_id not in places:
+            places[row_id] = following
+            following += 1
+        rows.append(RowEntry(row_id, places[row_id]))
+    present = set(ids)
+    ended = (entry for entry in known if entry.row_id not in present and rollout_key(entry.row_id, 0) in index.places)
+    return [*rows, *(RowEntry(entry.row_id, entry.index, True) for entry in ended)]

@@ -90,11 +90,11 @@ def batch() -> None:
 @_flag("verbose", help="Log what each row does.")
 @_flag("list_distributions", help="Print the distributions and end.")
 @refused(
-    prefix="--log_prefix_chars --log-prefix-chars",
-    allowed="--providers_allowed --providers-allowed",
-    ignored="--providers_ignored --providers-ignored",
-    order="--providers_order --providers-order",
-    sort="--provider_sort --provider-sort",
+    prefix="--log-prefix-chars --log_prefix_chars",
+    allowed="--providers-allowed --providers_allowed",
+    ignored="--providers-ignored --providers_ignored",
+    order="--providers-order --providers_order",
+    sort="--provider-sort --provider_sort",
 )
 @click.pass_context
 def run(context: click.Context, /, **given: Any) -> int:

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from hermes.cli.batch_cmd import BatchParts, batch
+from hermes.core.errors import HermesError, UsageError
+from tests.batch.fakes import Desk, FakeEngine, prompts
+
+
+class Shell:
+    """Calls the command as the command line does."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.engine = FakeEngine()
+
+    def __call__(self, *arguments: str) -> Result:
+        parts = BatchParts(open_engine=self.engine.open, data_dir=self.desk.data)
+        return CliRunner().invoke(batch, list(arguments), obj=parts, standalone_mode=False)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(Desk(tmp_path))
+
+
+def exit_code(result: Result) -> Any:
+    return result.return_value
+
+
+def test_the_two_documented_commands_one_after_the_other(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(3))
+    first = shell(
+        "run",
+        f"--dataset_file={path}",
+        "--batch_size=10",
+        "--run_name=my_first_run",
+        "--model=anthropic/claude-sonnet-4-6",
+        "--num_workers=4",
+    )
+    assert exit_code(first) == 0 and "kept 3 rejected 0 failed 0 pending 0 of 3" in first.stdout
+    second = shell("run", f"--dataset_file={path}", "--batch_size=10", "--run_name=my_first_run", "--resume")
+    assert exit_code(second) == 0 and "nothing is left to run" in second.stdout
+    assert shell.engine.settings[0].model == "anthropic/claude-sonnet-4-6"
+
+
+def test_dashes_values_apart_and_the_size_that_was_not_given(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(5))
+    result = shell(
+        "run", "--dataset-file", str(path), "--run-name", "42", "--num-workers", "2", "--max-samples=2", "--yes=true"
+    )
+    assert exit_code(result) == 0, result.output
+    assert "10 rows in a batch file" in result.stderr
+    assert len(shell.engine.requests) == 2 and shell.engine.settings[0].batch_size == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--batch_size=0"], "--batch_size=0"),
+        (["--num_workers=-3"], "--num_workers=-3"),
+        (["--reasoning_effort=huge"], "huge"),
+        (["--run_name=a/b"], "slash"),
+    ],
+)
+def test_wrong_values_are_refused_before_anything_runs(shell: Shell, arguments: list[str], word: str) -> None:
+    path = shell.desk.dataset(prompts(1))
+    result = shell("run", f"--dataset_file={path}", "--run_name=r", *arguments)
+    assert isinstance(result.exception, UsageError) and word in str(result.exception)
+    assert shell.engine.requests == [] and not shell.desk.data.exists()
+
+
+@pytest.mark.parametrize("flag", ["--providers_allowed=x", "--log-prefix-chars=3", "--nonsense", "--batch_size=ten"])
+def test_unknown_flags_are_refused_by_name(shell: Shell, flag: str) -> None:
+    path = shell.desk.dataset(prompts(1))
+    result = shell("run", f"--dataset_file={path}", "--run_name=r", flag)
+    assert isinstance(result.exception, click.ClickException)
+    assert flag.split("=")[0].lstrip("-").replace("-", "_") in result.exception.format_message()
+    assert not isinstance(result.exception, HermesError) and not shell.desk.data.exists()
+
+
+def test_reasoning_disabled_wins(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(1))
+    shell("run", f"--dataset_file={path}", "--run_name=r", "--reasoning_effort=high", "--reasoning_disabled")
+    assert shell.engine.requests[0].reasoning_effort == "none"
+
+
+def test_show_prints_rows_readably(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(5))
+    shell("run", f"--dataset_file={path}", "--run_name=r")
+    result = shell("show", "r", "-n", "2")
+    assert result.exception is None, result.output
+    assert result.stdout.count("── row") == 2
+    assert "[user]\n  prompt 0" in result.stdout and '→ terminal {"command":"ls"}' in result.stdout
+    assert "has no rows" in shell("show", "r", "--rejected").stdout
+    missing = shell("show", "other")
+    assert isinstance(missing.exception, UsageError) and "Runs in" in str(missing.exception)
+
+
+def test_the_distributions_can_be_listed(shell: Shell) -> None:
+    result = shell("run", "--list_distributions")
+    assert "terminal_only" in result.stdout and exit_code(result) == 0
+
+
+def test_help_has_examples(shell: Shell) -> None:
+    for command in ([], ["run"], ["show"]):
+        assert "Examples:" in shell(*command, "--help").stdout
