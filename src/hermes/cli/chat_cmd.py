@@ -183,6 +183,11 @@ def _run(main: Callable[[], Awaitable[int]]) -> int:
         return await main()
 
     try:
-        return anyio.run(begin)
-    except BaseExceptionGroup as errors:
-        raise unwrapped(errors) from None
+        try:
+            return anyio.run(begin)
+        except BaseExceptionGroup as errors:
+            raise unwrapped(errors) from None
+    except BrokenPipeError:
+        # the reader went away (`hermes … | head`), and click would make an ordinary failure of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

@@ -22,7 +22,7 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from hermes.cli.render import fitting, printable
+from hermes.cli.render import Cleaner, fitting, printable
 
 __all__ = ["Composer", "LineComposer", "PromptComposer", "Screen", "Signal"]
 
@@ -78,6 +78,7 @@ class Screen:
 
     def __init__(self, composer: Composer) -> None:
         self._composer = composer
+        self._cleaner = Cleaner()
         self._text = ""
         self._notes: list[str] = []
 
@@ -97,7 +98,7 @@ class Screen:
 
     def delta(self, text: str) -> None:
         """More of the answer. Lines longer than the screen are broken where it ends, at a space if there is one."""
-        self._text += printable(text)
+        self._text += self._cleaner.feed(text)
         *whole, rest = self._text.split("\n")
         for line in whole:
             self._write(line)
@@ -111,7 +112,7 @@ class Screen:
 
     def finish(self) -> None:
         """The text is over: end its last line and print the notes that waited for it."""
-        rest, self._text = self._text, ""
+        rest, self._text = self._text + self._cleaner.end().rstrip("\n"), ""
         self._composer.partial("")
         if rest:
             self._composer.write(rest)

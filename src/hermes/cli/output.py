@@ -8,7 +8,7 @@ from typing import TextIO
 
 import anyio
 
-from hermes.cli.render import printable
+from hermes.cli.render import Cleaner, printable
 from hermes.core.codec import scrub_surrogates
 
 __all__ = ["JsonLines", "Output"]
@@ -26,11 +26,12 @@ class Output:
         self._out = out
         self._err = err
         self._open = False  # the last line of text is not finished
+        self._cleaner = Cleaner()
         self.whole = ""
 
     def delta(self, text: str) -> None:
         """Show more of the answer."""
-        text = printable(text)
+        text = self._cleaner.feed(text)
         if not text:
             return
         self.whole += text
@@ -40,6 +41,7 @@ class Output:
 
     def close_line(self) -> None:
         """End the line of text under way."""
+        self._cleaner.end()
         if self._open:
             self._out.write("\n")
             self._out.flush()

@@ -9,7 +9,19 @@ from collections.abc import Sequence
 from hermes.core.codec import scrub_surrogates
 from hermes.core.messages import Usage
 
-__all__ = ["cost", "duration", "one_line", "panel", "printable", "quantity", "usage_text"]
+__all__ = [
+    "Cleaner",
+    "aligned",
+    "columns",
+    "cost",
+    "duration",
+    "fitting",
+    "one_line",
+    "panel",
+    "printable",
+    "quantity",
+    "usage_text",
+]
 
 #: Complete escape sequences: operating-system commands, control sequences, two-letter ones.
 _ESCAPES = re.compile(
@@ -26,6 +38,31 @@ def printable(text: str) -> str:
     """Return `text` without anything that acts on a terminal; lines and tabs stay, a lone CR ends a line."""
     text = scrub_surrogates(text).replace("\r\n", "\n").replace("\r", "\n")
     return _HARMFUL.sub("", _ESCAPES.sub("", text))
+
+
+#: The beginning of an escape sequence whose end has not come yet.
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*)?$|\r$")
+#: Longest beginning that is waited for.
+_PATIENCE = 256
+
+
+class Cleaner:
+    """`printable` for text that comes in pieces: a sequence cut in two is still taken out whole."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """Return what may be shown so far."""
+        text = self._held + text
+        found = _UNFINISHED.search(text[-_PATIENCE:])
+        self._held = found.group() if found else ""
+        return printable(text[: len(text) - len(self._held)])
+
+    def end(self) -> str:
+        """Return what is left at the end of a text."""
+        held, self._held = self._held, ""
+        return printable(held)
 
 
 def one_line(text: str, limit: int = 80) -> str:

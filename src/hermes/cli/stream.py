@@ -111,6 +111,8 @@ class Narrator:
             who = f" [{view.task_id}]" if view.kind == "background" else ""
             self._say(f"{lead}├─ {_EMOJI.get(event.name, '⚙')} {event.name}{preview}{who}")
         elif isinstance(event, ToolEnded):
+            if '"error":"Denied:' in event.preview:
+                return  # told when it was denied
             if event.is_error or self._progress == "verbose":
                 mark = "✗" if event.is_error else "✓"
                 self._say(f"{lead}│  {mark} {event.name}: {one_line(event.preview, 160)} ({duration(event.duration)})")
