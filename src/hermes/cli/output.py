@@ -58,7 +58,7 @@ class Output:
     def answer(self, text: str) -> None:
         """Show the final text, unless the terminal has it already."""
         self.close_line()
-        if self.streaming and text.strip() in self.whole:
+        if self.streaming and printable(text).strip() in self.whole:
             return
         text = printable(text) if self._out.isatty() else scrub_surrogates(text)
         if text:

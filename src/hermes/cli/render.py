@@ -41,7 +41,7 @@ def printable(text: str) -> str:
 
 
 #: The beginning of an escape sequence whose end has not come yet.
-_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*)?$|\r$")
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*)?\Z|\r\Z")
 #: Longest beginning that is waited for.
 _PATIENCE = 256
 

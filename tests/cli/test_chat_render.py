@@ -1,0 +1,100 @@
+"""What is shown on a screen: made harmless, made short, laid out as a tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hermes.cli.composer import Screen
+from hermes.cli.render import Cleaner, duration, one_line, panel, printable, quantity
+from hermes.cli.tree_text import tree_lines
+from hermes.core.events import Envelope, TaskEnded, TaskPhase, TaskQueued, TaskStarted, TurnEnded
+from hermes.core.messages import Usage
+from hermes.core.views import TreeView
+
+
+@pytest.mark.fault("B127")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\nпо-русски 👩‍💻", "plain\ttext\nпо-русски 👩‍💻"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07x\x1b]52;c;aGk=\x1b\\y", "xy"),
+        ("\x1bPq#0\x1b\\z\x1bc\x9b2J", "z2J"),
+        ("abc\x08\x08\x00\x7f\x07", "abc"),
+        ("safe\u202etxt.exe\u2066\u200b\U000e0041", "safetxt.exe"),
+        ("over\rwritten\r\nnext", "over\nwritten\nnext"),
+        ("cut \ud83d", "cut \ufffd"),
+    ],
+)
+def test_nothing_acts_on_the_terminal(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    whole = Cleaner()
+    assert "".join([*(whole.feed(letter) for letter in text), whole.end()]) == shown
+
+
+def test_short_forms() -> None:
+    assert one_line("a\nb  c\x1b[1m", 10) == "a b c" and one_line("abcdefgh", 5) == "abcd…"
+    assert [duration(4.25), duration(185), duration(7800)] == ["4.2s", "3m 05s", "2h 10m"]
+    assert [quantity(950), quantity(12_345), quantity(4_500_000)] == ["950", "12.3k", "4.5M"]
+    assert panel("T", "a\nb", 10) == ["╭─ T ─────", "│ a", "│ b", "╰─────────"]
+
+
+class _Paper:
+    width = 21
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.rest = ""
+
+    def write(self, line: str) -> None:
+        self.lines.append(line)
+
+    def partial(self, text: str) -> None:
+        self.rest = text
+
+
+def test_notes_wait_for_the_end_of_a_line_and_long_lines_break_at_a_space() -> None:
+    paper = _Paper()
+    screen = Screen(paper)  # type: ignore[arg-type]
+    screen.delta("one two")
+    screen.note("├─ note")
+    assert (paper.lines, paper.rest) == ([], "one two")
+    screen.delta(" three\nfour five six seven eight")
+    assert paper.lines == ["one two three", "├─ note", "four five six seven"] and paper.rest == "eight"
+    screen.note("at the end")
+    screen.finish()
+    assert paper.lines[-2:] == ["eight", "at the end"] and paper.rest == ""
+
+
+def _tree(*events: tuple[str, str | None, float, Any]) -> TreeView:
+    tree = TreeView()
+    for number, (task, parent, at, event) in enumerate(events):
+        tree.apply(Envelope(seq=number, at=at, session_id="s", task_id=task, parent_id=parent, event=event))
+    return tree
+
+
+def test_the_tree_as_lines() -> None:
+    usage = Usage(input=1_000, output=200, cost_usd=0.01)
+    tree = _tree(
+        ("main_1", None, 0.0, TaskQueued(kind="main", goal="do\nit", depth=0)),
+        ("main_1", None, 0.0, TaskStarted()),
+        ("sa-1", "main_1", 1.0, TaskQueued(kind="child", goal="first", depth=1)),
+        ("sa-1", "main_1", 2.0, TaskStarted()),
+        ("sa-1", "main_1", 3.0, TurnEnded(turn=1, model="m", usage=usage, duration=1.0)),
+        ("sa-2", "sa-1", 3.0, TaskQueued(kind="child", goal="deep", depth=2, position=3)),
+        ("sa-1", "main_1", 9.0, TaskPhase(phase="quota", detail="30 s")),
+        ("sa-3", "main_1", 9.0, TaskQueued(kind="child", goal="second", depth=1)),
+        ("sa-3", "main_1", 9.0, TaskEnded(state="timed_out", status="failed", exit_reason="timeout", elapsed=4.0)),
+    )
+    assert tree_lines(tree, 12.0) == [
+        "Tasks: 1 running, 1 queued, 1 ended",
+        "▶ main_1 · running building · 12.0s · 1 calls · 1.2k tok · $0.0100 · do it",
+        "├─ ▶ sa-1 · running quota 30 s · 10.0s · 1 calls · 1.2k tok · $0.0100 · active 9.0s ago · first",
+        "│  └─ … sa-2 · queued · deep",
+        "└─ ✗ sa-3 · failed · 4.0s · second",
+    ]
+    assert tree_lines(tree, 12.0, session_id="other") == ["no tasks yet"]
+    many = _tree(*((f"row_{n}", None, 0.0, TaskQueued(kind="row", goal="g", depth=0)) for n in range(300)))
+    assert tree_lines(many, 1.0)[-1] == "… and 100 more"
