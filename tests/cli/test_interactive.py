@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,10 +16,11 @@ from hermes.cli.commands import background_verb, parse
 from hermes.cli.composer import Signal
 from hermes.cli.interactive import Chat
 from hermes.core.errors import ModelError
-from hermes.core.messages import Notice, Steer, User, plain_text
+from hermes.core.messages import Notice, Steer, ToolResult, User, plain_text
+from hermes.core.model import ModelProfile, ModelRequest
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
-from hermes.testing.scripted import ScriptedModel, call, hang, reply
+from hermes.testing.scripted import EndlessModel, ScriptedModel, call, first_user_text, hang, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +105,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(model: ScriptedModel, path: Path, clock: VirtualClock, **settings: Any) -> AsyncIterator[Desk]:
+async def desk(
+    model: ScriptedModel | EndlessModel, path: Path, clock: VirtualClock, **settings: Any
+) -> AsyncIterator[Desk]:
     async with open_lab(model, workspace=path, clock=clock, settings=settings) as lab:
         composer = FakeComposer()
         there = Desk(Chat(lab.assembly, composer, workspace=str(path)), composer, lab)
@@ -290,6 +294,7 @@ async def test_background_runs(tmp_path: Path, virtual_clock: VirtualClock) -> N
     model.assert_complete()
 
 
+@pytest.mark.fault("B042")
 @pytest.mark.fault("B147")
 async def test_agents_shows_running_and_finished_tasks_under_their_parents(
     tmp_path: Path, virtual_clock: VirtualClock
@@ -435,6 +440,53 @@ async def test_the_small_commands(tmp_path: Path, virtual_clock: VirtualClock) -
             at.type(line)
             await at.sees("usage: /")
     model.assert_complete()
+
+
+async def test_a_line_is_answered_while_two_hundred_children_run(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    def answer(request: ModelRequest) -> Any:
+        text = first_user_text(request)
+        if text.startswith("job"):
+            return reply(f"done {text}", delay=20 + int(text[4:]) % 37)
+        if text == "one more":
+            steered = [e for e in request.entries if isinstance(e, Steer)]
+            return reply("EXTRA", delay=1) if steered else reply(calls=[call("terminal", command="true")], delay=3)
+        said = plain_text([e for e in request.entries if isinstance(e, User)][-1].content)
+        if said == "go" and len(request.entries) == 1:
+            return reply(calls=[call("delegate_task_async", goal=f"job {n}") for n in range(200)])
+        if said == "another":
+            ids = re.findall(r'async_[0-9a-f]+(?=","goal":"one more)|(?<="task_id":")async_[0-9a-f]+', str(request))
+            results = [e for e in request.entries if isinstance(e, ToolResult)]
+            if len(results) == 200:
+                return reply(calls=[call("delegate_task_async", goal="one more")])
+            if len(results) == 201:
+                return reply(calls=[call("steer_task", task_id=ids[-1], message="hurry")])
+        return reply(f"heard: {said}")
+
+    model = EndlessModel(answer)
+    settings = {"delegation.max_concurrent_children": 300, "delegation.max_live_children": 300}
+    async with desk(model, tmp_path, virtual_clock, **settings) as at:
+        at.type("go")
+        await at.sees("heard: go")
+        await at.until(lambda: model.in_flight == 200)
+        began = anyio.current_time()
+        at.type("are you there?")
+        await at.sees("heard: are you there?")
+        assert anyio.current_time() - began < 1 and model.in_flight == 200
+        at.type("another")
+        await at.sees("heard: another")
+        assert model.in_flight == 201
+        await at.sees("✓ one more")
+        await at.until(lambda: not at.chat.running())
+    extra = next(view for view in at.lab.runtime.bus.tree.tasks.values() if view.goal == "one more")
+    assert extra.state == "completed" and [r["state"] for r in extra.receipts.values()] == ["delivered"]
+
+
+async def test_a_tiny_model_is_labelled(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("embedded:x", [reply("hi")], profile=ModelProfile(tiny=True))
+    async with desk(model, tmp_path, virtual_clock) as at:
+        await at.sees("tiny local model: for trying the pipeline")
+        at.type("hello")
+        await at.sees("hi")
 
 
 @pytest.mark.parametrize(
