@@ -95,6 +95,9 @@ class FakeEngine:
         finally:
             self.running -= 1
 
+    def redact(self, data: bytes) -> bytes:
+        return data.replace(b"sk-planted-key", b"[redacted:key]")
+
     def waiting_for(self) -> str:
         return ""
 

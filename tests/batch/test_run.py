@@ -148,6 +148,34 @@ async def test_a_wrong_key_costs_one_request(desk: Desk) -> None:
     assert desk.lines("failed.jsonl") == []
 
 
+async def test_an_endpoint_that_the_first_row_cannot_reach_stops_the_run(desk: Desk) -> None:
+    desk.dataset(prompts(100))
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        return failed("unreachable", "nothing listens at 127.0.0.1:9")
+
+    engine = FakeEngine(script)
+    assert await desk.start(engine, num_workers=50) == 1
+    assert len(engine.requests) == 1 and "127.0.0.1:9" in desk.said[-2]
+    assert "failed 1 pending 99 of 100" in desk.said[-1]
+    assert await desk.start(FakeEngine(), resume=True) == 0
+
+
+async def test_a_key_that_a_command_printed_stands_in_no_file(desk: Desk) -> None:
+    desk.dataset(prompts(3))
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        if request.index == 2:
+            return failed("server_error", "the server said sk-planted-key")
+        return answered(request.prompt, output="KEY=sk-planted-key", thinking="sk-planted-key is the key")
+
+    await desk.start(FakeEngine(script))
+    files = [path for path in (desk.data / "r").rglob("*") if path.is_file()]
+    assert all(b"sk-planted-key" not in path.read_bytes() for path in files)
+    assert "KEY=[redacted:key]" in (desk.data / "r" / "batch_0.jsonl").read_text()
+    assert "sk-planted-key" not in " ".join(desk.said + desk.notes)
+
+
 async def test_an_endpoint_fault_later_stops_admission_and_keeps_what_ends(desk: Desk) -> None:
     desk.dataset(prompts(50))
 
@@ -173,7 +201,7 @@ async def test_ten_rejections_for_one_reason_stop_a_run_without_a_terminal(desk:
     engine = FakeEngine(script)
     assert await desk.start(engine, num_workers=2) == 1
     assert 10 <= len(engine.requests) <= 12
-    assert "no_reasoning" in desk.said[0] and "--reasoning_effort" in desk.said[0] and "1,200 tokens" in desk.said[0]
+    assert all(word in desk.said[-2] for word in ("no_reasoning", "--reasoning_effort", "1,200 tokens"))
     assert "--yes" in desk.said[-1]
     again = FakeEngine(script)
     assert await desk.start(again, resume=True) == 1
@@ -263,7 +291,7 @@ async def test_a_share_of_failures_can_stop_the_run(desk: Desk) -> None:
 
     engine = FakeEngine(script)
     assert await desk.start(engine, max_failure_share=0.3, num_workers=2) == 1
-    assert len(engine.requests) < 60 and "--max_failure_share=0.3" in desk.said[0]
+    assert len(engine.requests) < 60 and "--max_failure_share=0.3" in desk.said[-2]
 
 
 async def test_each_row_works_on_its_own_copy(desk: Desk, tmp_path: Path) -> None:
@@ -394,7 +422,7 @@ async def test_the_full_disk_is_one_message_and_nothing_is_lost(desk: Desk) -> N
         return answered(request.prompt)
 
     assert await desk.start(FakeEngine(script), num_workers=1) == 1
-    assert "cannot write" in desk.said[0] and "records.jsonl" in desk.said[0]
+    assert "cannot write" in desk.said[-2] and "records.jsonl" in desk.said[-2]
     path.rmdir()
     path.with_name("aside").rename(path)
     engine = FakeEngine()

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +93,54 @@ def test_reasoning_disabled_wins(shell: Shell) -> None:
     path = shell.desk.dataset(prompts(1))
     shell("run", f"--dataset_file={path}", "--run_name=r", "--reasoning_effort=high", "--reasoning_disabled")
     assert shell.engine.requests[0].reasoning_effort == "none"
+
+
+def test_verbose_says_how_each_row_ended(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(2))
+    result = shell("run", f"--dataset_file={path}", "--run_name=r", "--verbose")
+    assert "row 0 kept, 120 tokens" in result.stderr and "row 1 kept" in result.stderr
+
+
+STUCK = """
+import sys, anyio
+from pathlib import Path
+from hermes.cli.batch_cmd import BatchParts, batch
+from tests.batch.fakes import FakeEngine, answered
+async def script(request):
+    if request.index < 3:
+        return answered(request.prompt)
+    print("stuck", flush=True)
+    await anyio.sleep_forever()
+parts = BatchParts(open_engine=FakeEngine(script).open, data_dir=Path(sys.argv[1]))
+sys.exit(batch(["run", *sys.argv[2:]], obj=parts, standalone_mode=False))
+"""
+
+
+@pytest.mark.fault("B116")
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_saves_and_a_second_one_stops_at_once(shell: Shell, times: int) -> None:
+    path = shell.desk.dataset(prompts(5))
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
+    command = [sys.executable, "-c", STUCK, str(shell.desk.data), "run_name"]
+    command[-1:] = [f"--dataset_file={path}", "--run_name=r", "--num_workers=1"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stuck\n"
+        began = time.monotonic()
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        out, err = process.communicate()
+    assert process.returncode == 130 and time.monotonic() - began < 4
+    if times == 1:
+        assert out.splitlines()[-1].startswith("kept 3 rejected 0 failed 0 pending 2 of 5")
+    else:
+        assert "stopped at once" in err and "--resume" in err
+    assert exit_code(shell("run", "--run_name=r", "--resume")) == 0
+    assert len(shell.engine.requests) == 2
 
 
 def test_show_prints_rows_readably(shell: Shell) -> None:

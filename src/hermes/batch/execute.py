@@ -97,6 +97,10 @@ class RuntimeEngine:
         registry = self._runtime.registry
         return {name: registry.tool_names((name,)) for name in registry.names}
 
+    def redact(self, data: bytes) -> bytes:
+        """Replace known secrets in encoded JSON."""
+        return self._runtime.redact(data)
+
     def waiting_for(self) -> str:
         """What everything waits for, by the phases of the running tasks."""
         phases: dict[str, int] = {}

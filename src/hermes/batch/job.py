@@ -281,6 +281,7 @@ class _Session:
             yes=yes,
             ask=ask,
             waiting_for=engine.waiting_for,
+            redact=engine.redact,
             hold=hold,
         )
         return await run.run()

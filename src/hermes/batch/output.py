@@ -16,7 +16,16 @@ import anyio
 import msgspec
 
 from hermes.batch.folder import RunFolder, replace_file, write_error
-from hermes.batch.record import Head, Place, Record, RecordIndex, cut_torn_tail, encode_record, read_record
+from hermes.batch.record import (
+    Head,
+    Place,
+    Record,
+    RecordIndex,
+    cut_torn_tail,
+    decode_record,
+    encode_record,
+    read_record,
+)
 from hermes.batch.threads import Threads
 from hermes.batch.trajectory import build_row
 from hermes.core.clock import NO_HOLD, Hold
@@ -50,6 +59,7 @@ class RecordWriter:
         offered: Sequence[str],
         batch_size: int,
         settled: Callable[[Head], None],
+        redact: Callable[[bytes], bytes],
         hold: Hold = NO_HOLD,
     ) -> None:
         self._folder = folder
@@ -57,6 +67,7 @@ class RecordWriter:
         self._offered = tuple(offered)
         self._batch_size = batch_size
         self._settled = settled
+        self._redact = redact
         self._waiting: list[Record] = []
         self._writing = False
         self._closing = False
@@ -104,26 +115,32 @@ class RecordWriter:
     async def _write_group(self) -> None:
         group, self._waiting = self._waiting, []
         try:
-            places = await self._threads.run(self._write_records, group)
+            clean, places = await self._threads.run(self._write_records, group)
             for place in places:
                 self._index.add(place.head, place.offset, place.length)
-            await self._threads.run(self._write_rows, group)
+            await self._threads.run(self._write_rows, clean)
         except OperatorError as error:
             self.broken = error
         else:
-            for record in group:
+            for record in clean:
                 self._settled(record.head)
         self._room.set()
         self._room = anyio.Event()
 
-    def _write_records(self, group: list[Record]) -> list[Place]:
-        lines = [encode_record(record) for record in group]
+    def _write_records(self, group: list[Record]) -> tuple[list[Record], list[Place]]:
+        """Write the records and return them as written, that is without secrets."""
+        clean, lines = [], []
+        for record in group:
+            line = encode_record(record)
+            written = self._redact(line)
+            clean.append(record if written == line else decode_record(written))
+            lines.append(written)
         offset = append_whole(self._folder.records_path, b"".join(lines), self._index.size, sync=True)
         places = []
-        for record, line in zip(group, lines, strict=True):
+        for record, line in zip(clean, lines, strict=True):
             places.append(Place(record.head, offset, len(line)))
             offset += len(line)
-        return places
+        return clean, places
 
     def _write_rows(self, group: list[Record]) -> None:
         by_batch: dict[int, list[bytes]] = {}

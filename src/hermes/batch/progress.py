@@ -42,6 +42,8 @@ class Progress:
     running: dict[str, Running] = field(default_factory=dict)
     advanced: float = 0.0
     outcomes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    #: What one row of each reason or kind said.
+    examples: dict[str, str] = field(default_factory=dict)
 
     def restore(self, heads: Iterable[Head]) -> None:
         """Take in what earlier sessions brought."""
@@ -61,6 +63,8 @@ class Progress:
             self._add(before, -1)
         self.outcomes[head.key] = (head.outcome, head.reason)
         self._add((head.outcome, head.reason), 1)
+        if head.reason:
+            self.examples.setdefault(head.reason, head.detail)
 
     def _add(self, outcome: tuple[str, str], step: int) -> None:
         kind, reason = outcome
@@ -181,7 +185,7 @@ class BarDisplay:
     """One bar and one line on a terminal. `console` is a `rich.console.Console`."""
 
     def __init__(self, console: Any) -> None:
-        # Costs 60 ms to import and is wanted only on a terminal.
+        # edge: costs 60 ms to import and is wanted only on a terminal
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
         self._bar: RichProgress = Progress(

@@ -122,5 +122,8 @@ class Engine(Protocol):
     async def run(self, request: RolloutRequest) -> RolloutResult:
         """Carry one rollout out. Failures come back as a result; cancellation stops it and its commands."""
 
+    def redact(self, data: bytes) -> bytes:
+        """Return encoded JSON without the secrets this process knows: nothing is written before."""
+
     def waiting_for(self) -> str:
         """What everything waits for right now ("a key of openrouter, 12 s"), or an empty text if unknown."""

@@ -88,6 +88,7 @@ class BatchRun:
         yes: bool = False,
         ask: Ask | None = None,
         waiting_for: Callable[[], str] = lambda: "",
+        redact: Callable[[bytes], bytes] = bytes,
         hold: Hold = NO_HOLD,
     ) -> None:
         self._queue = deque(items)
@@ -104,13 +105,20 @@ class BatchRun:
         self._ask = ask
         self._waiting_for = waiting_for
         self._writer = RecordWriter(
-            folder, index, offered=offered, batch_size=settings.batch_size, settled=self._settled, hold=hold
+            folder,
+            index,
+            offered=offered,
+            batch_size=settings.batch_size,
+            settled=self._settled,
+            redact=redact,
+            hold=hold,
         )
         self._earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
         self._early = EarlyLook(index.heads())
         self._gate: anyio.Event | None = None
         self._clock = RowClock(settings.row_timeout)
         self._ended_here = self._failed_here = 0
+        self._last: Head | None = None
         self._stall = StallWatch()
         self._threads = Threads(1, hold)
 
@@ -140,6 +148,11 @@ class BatchRun:
         if first is None:
             return
         await self._one(first, start)
+        if self._last is not None and self._last.reason == "unreachable":
+            message = (
+                f"stopped: the first row could not reach the endpoint ({self._last.detail}); the rest stays pending."
+            )
+            self._switch.stop(StopCause(kind="endpoint", message=message))
         workers = 1 if self._settings.cwd_mode == "inplace" else self._settings.num_workers
         async with anyio.create_task_group() as group:
             for _ in range(min(workers, len(self._queue))):
@@ -192,12 +205,17 @@ class BatchRun:
         if self._early.look(record.head) and self._queue:
             self._pause(start)
         self._ended_here += 1
+        self._last = record.head
         if record.head.outcome == "failed":
             self._failed_here += 1
             self._check_share()
 
     def _settled(self, head: Head) -> None:
         self._progress.settle(head, anyio.current_time())
+        if self._settings.verbose:
+            word = "failed" if head.outcome == "failed" else "rejected" if head.reason else "kept"
+            why = f": {head.reason} ({head.detail})" if head.reason else ""
+            self._display.note(f"row {head.index} {word}{why}, {head.tokens} tokens")
 
     def _check_share(self) -> None:
         ended = self._ended_here

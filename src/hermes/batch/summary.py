@@ -39,8 +39,16 @@ def exit_code(progress: Progress, cause: StopCause | None) -> int:
 
 
 def last_lines(run_name: str, progress: Progress, cause: StopCause | None, seconds: float) -> list[str]:
-    """Return the closing lines: the cause if there is one, then the counts with the command for the rest."""
-    lines = [cause.message] if cause is not None else []
+    """Return the closing lines: why rows were rejected or failed (what one row of each kind said), why the run stopped,
+    then the counts with the command for the rest."""
+    lines = [
+        f"{what} {count}: {reason} ({' '.join(progress.examples.get(reason, '').split())[:200]})"
+        for what, counts in (("rejected", progress.rejected), ("failed", progress.failed))
+        for reason, count in sorted(counts.items())
+        if count
+    ]
+    if cause is not None:
+        lines.append(cause.message)
     failed = progress.failed.total()
     lines.append(
         f"kept {progress.kept} rejected {progress.rejected.total()} failed {failed} pending {progress.pending} "

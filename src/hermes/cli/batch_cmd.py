@@ -132,7 +132,7 @@ def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
 
 
 def _ordinary_parts(context: click.Context) -> BatchParts:
-    # The whole runtime: wanted only when a batch really starts.
+    # edge: the whole runtime, wanted only when a batch really starts
     from hermes.cli.batch_engine import engine_opener
 
     return BatchParts(open_engine=engine_opener(options_of(context)))
@@ -171,7 +171,7 @@ async def _run(options: JobOptions, parts: BatchParts) -> int:
 def _display(terminal: bool) -> Display:
     if not terminal:
         return LineDisplay(lambda line: click.echo(line, err=True))
-    # Costs 60 ms to import and is wanted only on a terminal.
+    # edge: costs 60 ms to import and is wanted only on a terminal
     from rich.console import Console
 
     return BarDisplay(Console(stderr=True))
