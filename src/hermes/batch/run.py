@@ -127,15 +127,17 @@ class BatchRun:
         self._switch.attached = True
         async with anyio.create_task_group() as group:
             group.start_soon(self._writer.run)
-            with anyio.CancelScope() as working:
-                async with anyio.create_task_group() as sides:
-                    sides.start_soon(self._ticks)
-                    sides.start_soon(self._drain, working)
-                    try:
-                        await self._admit(sides.start_soon)
-                    finally:
-                        sides.cancel_scope.cancel()
-            self._writer.close()
+            try:
+                with anyio.CancelScope() as working:
+                    async with anyio.create_task_group() as sides:
+                        sides.start_soon(self._ticks)
+                        sides.start_soon(self._drain, working)
+                        try:
+                            await self._admit(sides.start_soon)
+                        finally:
+                            sides.cancel_scope.cancel()
+            finally:
+                self._writer.close()  # however it ends, what was handed over is written first
         if self._writer.broken is not None:
             self._switch.stop(StopCause(kind="storage", message=str(self._writer.broken)))
         self._display.update(self._progress, anyio.current_time())
