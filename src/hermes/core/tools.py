@@ -98,7 +98,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             ToolError: with the field and what it should be.
         """
         try:
-            return msgspec.convert(arguments, self.arguments, strict=False)
+            # Models write null for what they leave out.
+            given = {name: value for name, value in arguments.items() if value is not None}
+            return msgspec.convert(given, self.arguments, strict=False)
         except msgspec.ValidationError as error:
             fields = ", ".join(parameters_of(self.arguments)["properties"]) or "no arguments"
             raise ToolError(f"{self.name}: {error}. Expected fields: {fields}.") from None
@@ -113,7 +115,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         else:
             text = next((str(value) for value in arguments.values() if isinstance(value, str)), "")
         line = " ".join(text.split())
-        return "".join(ch for ch in line if ch.isprintable())[:120]
+        return (line if line.isprintable() else "".join(ch for ch in line if ch.isprintable()))[:120]
 
 
 _schemas: dict[type[msgspec.Struct], dict[str, Any]] = {}

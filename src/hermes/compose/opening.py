@@ -1,4 +1,4 @@
-"""Assembly: opens a runtime with everything in it. The only file that knows all features.
+"""Opening a runtime: the parts made, bound and closed in their order.
 
 The circle among objects (a child may delegate, so its tools need the supervisor, which needs the builder, which needs
 the tools) is closed here, at run time.
@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
-import msgspec
 
-from hermes.config import Home, Loaded, Settings
-from hermes.core.clock import NO_HOLD, Clock, Hold, SystemClock
+from hermes.compose.models import Models
+from hermes.compose.parts import Assembly, Parts
+from hermes.config import Settings
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.errors import StoreError, UsageError
-from hermes.core.limits import Limits
-from hermes.core.messages import Text
-from hermes.core.model import Model
-from hermes.core.toolsets import Selection, ToolsetRegistry, configured_toolsets
-from hermes.credentials import Endpoint, EndpointFlags, Key, find_endpoint, is_embedded, known_secrets
+from hermes.core.scope import CallKey, TaskScope
+from hermes.core.toolsets import ToolsetRegistry
+from hermes.credentials import known_secrets
 from hermes.credentials.redact import Redactor
 from hermes.delegation.background import AsyncDelegationToolset
 from hermes.delegation.policy import DelegationPolicy
@@ -32,60 +29,25 @@ from hermes.delegation.report import Reports
 from hermes.delegation.toolset import Delegation, DelegationToolset
 from hermes.environments.local import LocalEnvironment, LocalSettings
 from hermes.providers.catalog import Catalog
-from hermes.providers.openai_chat import Endpoint as ModelEndpoint
 from hermes.runtime.admission import Admission
 from hermes.runtime.approval import Gate
 from hermes.runtime.builder import Builder
 from hermes.runtime.bus import Bus
 from hermes.runtime.control import Control
-from hermes.runtime.prompt import conversation_system
 from hermes.runtime.runtime import Runtime, running
-from hermes.runtime.spec import ModelChoice, TaskSpec
+from hermes.runtime.spec import ModelChoice
 from hermes.runtime.supervisor import Policy, Supervisor
 from hermes.runtime.task import Task
 from hermes.store.memory import MemoryStore
-from hermes.store.ops import Store
+from hermes.store.ops import SetCallProcess, Store, Unit
 from hermes.store.owner import take_ownership
 from hermes.store.sqlite import open_store
 from hermes.tools.toolsets import FileToolset, TerminalToolset, TodoToolset
 
-__all__ = ["Assembly", "Parts", "conversation_spec", "max_running", "open_runtime", "select_toolsets"]
+__all__ = ["max_running", "open_runtime"]
 
 #: Descriptors kept for the program itself; a running task needs up to four (a connection, a command's pipes).
 _OWN_DESCRIPTORS, _PER_TASK = 64, 4
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runtime is opened with. `model` replaces every model (for tests and simulations); `journal` is where the
-    database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk. `secrets` are replaced wherever
-    something is written."""
-
-    loaded: Loaded
-    endpoint: Endpoint
-    keys: tuple[Key, ...] = ()
-    secrets: tuple[str, ...] = ()
-    variables: Mapping[str, str] = {}
-    environ: Mapping[str, str] = {}
-    yolo: bool = False
-    model: Model | None = None
-    journal: Path | None = None
-    memory: bool = False
-    state_root: Path | None = None
-    watchdog: bool = True
-    clock: Clock = SystemClock()
-    hold: Hold = NO_HOLD
-
-
-class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """An open runtime with what faces need beside it."""
-
-    runtime: Runtime
-    settings: Settings
-    endpoint: Endpoint
-    home: Home
-    redactor: Redactor
-    model: Model
-    delegation: Delegation
 
 
 def max_running(settings: Settings) -> int:
@@ -158,7 +120,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
     catalog = Catalog(
         settings.models, attempts=settings.agent.api_max_retries, cache=home.path / "cache" / "embedded-check"
     )
-    models = _Models(parts, catalog)
+    models = Models(parts, catalog)
     try:
         model = parts.model or await models(ModelChoice())
         runtime, delegation = _wire(parts, redactor, store, owner, models)
@@ -177,7 +139,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
             await catalog.close()
 
 
-def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: _Models) -> tuple[Runtime, Delegation]:
+def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Models) -> tuple[Runtime, Delegation]:
     settings, home = parts.loaded.settings, parts.loaded.home
     state_root = parts.state_root or home.tasks_dir
     tasks: dict[str, Task] = {}
@@ -199,7 +161,7 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: _M
     builder = Builder(
         registry=registry,
         models=models,
-        environments=_environments(parts, state_dir, redactor),
+        environments=_environments(parts, state_dir, redactor, store),
         state_dir=state_dir,
         gate=gate,
         clock=parts.clock,
@@ -266,8 +228,8 @@ def _delegation_policy(settings: Settings) -> DelegationPolicy:
 def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task]) -> ToolsetRegistry:
     settings, home = parts.loaded.settings, parts.loaded.home
 
-    def environment_of(scope: object) -> Environment:
-        task = tasks[scope.task_id]  # type: ignore[attr-defined]
+    def environment_of(scope: TaskScope) -> Environment:
+        task = tasks[scope.task_id]
         if task.environment is None:
             raise RuntimeError(f"task {task.id} has no environment")
         return task.environment
@@ -287,7 +249,9 @@ def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task]) -
     )
 
 
-def _environments(parts: Parts, state_dir: Callable[[Task], str], redactor: Redactor) -> Callable[[Task], Environment]:
+def _environments(
+    parts: Parts, state_dir: Callable[[Task], str], redactor: Redactor, store: Store
+) -> Callable[[Task], Environment]:
     settings = parts.loaded.settings
     commands = anyio.CapacityLimiter(settings.terminal.max_parallel or 4 * (os.cpu_count() or 2))
     local = LocalSettings(timeout=settings.terminal.timeout, env_passthrough=settings.terminal.env_passthrough)
@@ -300,92 +264,14 @@ def _environments(parts: Parts, state_dir: Callable[[Task], str], redactor: Reda
             commands=commands,
             settings=local,
             redact=redactor.text,
+            on_started=lambda key, pgid, started: _note_process(store, key, pgid, started),
             hold=parts.hold,
         )
 
     return make
 
 
-class _Models:
-    """From a task's choice to a model: the endpoint (host and key as one triple) first, then the catalogue."""
-
-    def __init__(self, parts: Parts, catalog: Catalog) -> None:
-        self._parts = parts
-        self._catalog = catalog
-
-    async def __call__(self, choice: ModelChoice) -> Model:
-        if self._parts.model is not None:
-            return self._parts.model
-        endpoint = self._endpoint(choice)
-        return self._catalog.model(endpoint.model, ModelEndpoint(base_url=endpoint.base_url, api_key=endpoint.api_key))
-
-    def _endpoint(self, choice: ModelChoice) -> Endpoint:
-        parts, main = self._parts, self._parts.endpoint
-        if is_embedded(choice.name) and main.provider != "embedded":
-            return find_endpoint(parts.loaded.settings, EndpointFlags(model=choice.name), parts.keys, parts.variables)
-        same = choice.base_url in ("", main.base_url) and choice.provider in ("", main.provider)
-        if same and (choice.name in ("", main.model) or main.provider != "embedded"):
-            return msgspec.structs.replace(main, model=choice.name or main.model)
-        children = parts.loaded.settings.delegation
-        flags = EndpointFlags(
-            model=choice.name,
-            provider="" if choice.base_url else choice.provider,
-            base_url=choice.base_url,
-            api_key=children.api_key if choice.base_url and choice.base_url == children.base_url else "",
-        )
-        return find_endpoint(parts.loaded.settings, flags, parts.keys, parts.variables)
-
-
-def select_toolsets(settings: Settings, registry: ToolsetRegistry, named: Sequence[str] | None = None) -> Selection:
-    """The toolsets that are on: `named` stand for themselves, None takes the configured ones. Disabled ones are off
-    however they were named."""
-    disabled = settings.agent.disabled_toolsets
-    names = (
-        tuple(named)
-        if named is not None
-        else configured_toolsets(settings.platform_toolsets.get("cli"), settings.toolsets, disabled)
-    )
-    selection = registry.expand(names)
-    return Selection(tuple(name for name in selection.names if name not in disabled), selection.notes)
-
-
-def conversation_spec(
-    assembly: Assembly,
-    *,
-    goal: str = "",
-    interactive: bool,
-    workspace: str,
-    toolsets: Sequence[str] | None = None,
-    unattended: bool = True,
-    extra_system: str = "",
-) -> tuple[TaskSpec, tuple[str, ...]]:
-    """The specification of a conversation as configured, and notes about toolsets that were left out.
-
-    `toolsets` stand for themselves; None takes the configured ones.
-    """
-    settings = assembly.settings
-    selection = select_toolsets(settings, assembly.runtime.registry, toolsets)
-    chosen = selection.names
-    tiny = assembly.model.profile.tiny
-    spec = TaskSpec(
-        kind="main",
-        goal=(Text(goal),) if goal else (),
-        system=extra_system
-        if tiny
-        else conversation_system(chosen, workspace=workspace, finite=not interactive, extra=extra_system),
-        role="orchestrator",
-        toolsets=chosen,
-        ceiling=chosen,
-        model=ModelChoice(
-            name=assembly.endpoint.model, provider=assembly.endpoint.provider, base_url=assembly.endpoint.base_url
-        ),
-        limits=Limits(
-            turns=settings.agent.max_turns,
-            clock=None if interactive else settings.agent.run_budget_seconds,
-        ),
-        workspace=workspace,
-        interactive=interactive,
-        unattended=unattended,
-        reasoning_effort=settings.agent.reasoning_effort or None,
-    )
-    return spec, selection.notes
+def _note_process(store: Store, key: CallKey, pgid: int, started: str) -> None:
+    """Store a command's process group, so that whoever takes the task up after a crash can end it first."""
+    op = SetCallProcess(task_id=key.task_id, position=key.position, index=key.index, pgid=pgid, process_started=started)
+    store.submit(Unit(ops=(op,)))

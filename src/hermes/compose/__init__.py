@@ -1,0 +1,10 @@
+"""Assembly: opens a runtime with everything in it. The only package that knows all features.
+
+`open_runtime` builds and runs it, `conversation_spec` says what a conversation is by the settings.
+"""
+
+from hermes.compose.conversation import conversation_spec, select_toolsets
+from hermes.compose.opening import max_running, open_runtime
+from hermes.compose.parts import Assembly, Parts
+
+__all__ = ["Assembly", "Parts", "conversation_spec", "max_running", "open_runtime", "select_toolsets"]

@@ -1,0 +1,70 @@
+"""What a conversation is, by the settings: its toolsets, limits, model and system text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hermes.compose.parts import Assembly
+from hermes.config import Settings
+from hermes.core.limits import Limits
+from hermes.core.messages import Text
+from hermes.core.toolsets import Selection, ToolsetRegistry, configured_toolsets
+from hermes.runtime.prompt import conversation_system
+from hermes.runtime.spec import ModelChoice, TaskSpec
+
+__all__ = ["conversation_spec", "select_toolsets"]
+
+
+def select_toolsets(settings: Settings, registry: ToolsetRegistry, named: Sequence[str] | None = None) -> Selection:
+    """The toolsets that are on: `named` stand for themselves, None takes the configured ones. Disabled ones are off
+    however they were named."""
+    disabled = settings.agent.disabled_toolsets
+    names = (
+        tuple(named)
+        if named is not None
+        else configured_toolsets(settings.platform_toolsets.get("cli"), settings.toolsets, disabled)
+    )
+    selection = registry.expand(names)
+    return Selection(tuple(name for name in selection.names if name not in disabled), selection.notes)
+
+
+def conversation_spec(
+    assembly: Assembly,
+    *,
+    goal: str = "",
+    interactive: bool,
+    workspace: str,
+    toolsets: Sequence[str] | None = None,
+    unattended: bool = True,
+    extra_system: str = "",
+) -> tuple[TaskSpec, tuple[str, ...]]:
+    """The specification of a conversation as configured, and notes about toolsets that were left out.
+
+    `toolsets` stand for themselves; None takes the configured ones.
+    """
+    settings = assembly.settings
+    selection = select_toolsets(settings, assembly.runtime.registry, toolsets)
+    chosen = selection.names
+    tiny = assembly.model.profile.tiny
+    spec = TaskSpec(
+        kind="main",
+        goal=(Text(goal),) if goal else (),
+        system=extra_system
+        if tiny
+        else conversation_system(chosen, workspace=workspace, finite=not interactive, extra=extra_system),
+        role="orchestrator",
+        toolsets=chosen,
+        ceiling=chosen,
+        model=ModelChoice(
+            name=assembly.endpoint.model, provider=assembly.endpoint.provider, base_url=assembly.endpoint.base_url
+        ),
+        limits=Limits(
+            turns=settings.agent.max_turns,
+            clock=None if interactive else settings.agent.run_budget_seconds,
+        ),
+        workspace=workspace,
+        interactive=interactive,
+        unattended=unattended,
+        reasoning_effort=settings.agent.reasoning_effort or None,
+    )
+    return spec, selection.notes

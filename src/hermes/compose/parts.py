@@ -1,0 +1,51 @@
+"""What a runtime is opened with, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from hermes.config import Home, Loaded, Settings
+from hermes.core.clock import NO_HOLD, Clock, Hold, SystemClock
+from hermes.core.model import Model
+from hermes.credentials import Endpoint, Key
+from hermes.credentials.redact import Redactor
+from hermes.delegation.toolset import Delegation
+from hermes.runtime.runtime import Runtime
+
+__all__ = ["Assembly", "Parts"]
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runtime is opened with. `model` replaces every model (for tests and simulations); `journal` is where the
+    database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk. `secrets` are replaced wherever
+    something is written."""
+
+    loaded: Loaded
+    endpoint: Endpoint
+    keys: tuple[Key, ...] = ()
+    secrets: tuple[str, ...] = ()
+    variables: Mapping[str, str] = {}
+    environ: Mapping[str, str] = {}
+    yolo: bool = False
+    model: Model | None = None
+    journal: Path | None = None
+    memory: bool = False
+    state_root: Path | None = None
+    watchdog: bool = True
+    clock: Clock = SystemClock()
+    hold: Hold = NO_HOLD
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """An open runtime with what faces need beside it."""
+
+    runtime: Runtime
+    settings: Settings
+    endpoint: Endpoint
+    home: Home
+    redactor: Redactor
+    model: Model
+    delegation: Delegation
