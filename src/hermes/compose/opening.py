@@ -158,20 +158,7 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
         redact=redactor.text,
     )
     registry = _registry(parts, delegation, tasks)
-    builder = Builder(
-        registry=registry,
-        models=models,
-        environments=_environments(parts, state_dir, redactor, store),
-        state_dir=state_dir,
-        gate=gate,
-        clock=parts.clock,
-        redact=redactor.json_bytes,
-        compaction=Compaction(
-            enabled=settings.compression.enabled,
-            threshold=settings.compression.threshold,
-            protect_last=settings.compression.protect_last_n,
-        ),
-    )
+    builder = _builder(parts, redactor, store, models, registry, gate, state_dir)
     supervisor = Supervisor(
         store=store,
         bus=bus,
@@ -202,6 +189,32 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
         redact=redactor.json_bytes,
     )
     return runtime, delegation
+
+
+def _builder(
+    parts: Parts,
+    redactor: Redactor,
+    store: Store,
+    models: Models,
+    registry: ToolsetRegistry,
+    gate: Gate,
+    state_dir: Callable[[Task], str],
+) -> Builder:
+    settings = parts.loaded.settings
+    return Builder(
+        registry=registry,
+        models=models,
+        environments=_environments(parts, state_dir, redactor, store),
+        state_dir=state_dir,
+        gate=gate,
+        clock=parts.clock,
+        redact=redactor.json_bytes,
+        compaction=Compaction(
+            enabled=settings.compression.enabled,
+            threshold=settings.compression.threshold,
+            protect_last=settings.compression.protect_last_n,
+        ),
+    )
 
 
 def _room(task: Task) -> int:

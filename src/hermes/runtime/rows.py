@@ -1,0 +1,78 @@
+"""A task as a row of the journal and as its first event, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from hermes.core.codec import encode_json
+from hermes.core.events import TaskQueued
+from hermes.core.messages import plain_text
+from hermes.core.result import TaskResult
+from hermes.core.scope import CallKey
+from hermes.runtime.spec import SpawnRequest, TaskSpec
+from hermes.runtime.task import Task
+from hermes.store.ops import TaskRow
+
+__all__ = ["queued_event", "stored_result", "stored_spec", "task_row"]
+
+#: Characters of a goal that stand in a row and in an event; the whole is in the specification.
+GOAL_CHARS = 2_000
+
+_spec = msgspec.json.Decoder(TaskSpec)
+_result = msgspec.json.Decoder(TaskResult)
+
+
+def task_row(
+    task: Task, request: SpawnRequest, key: CallKey | None, now: float, redact: Callable[[bytes], bytes]
+) -> TaskRow:
+    """The row of a new task, without secrets."""
+    scope = task.scope
+    return TaskRow(
+        task_id=scope.task_id,
+        session_id=scope.session_id,
+        root_id=scope.root_id,
+        parent_id=scope.parent_id,
+        kind=scope.kind,
+        role=scope.role,
+        depth=scope.depth,
+        goal=redact(plain_text(task.spec.goal)[:GOAL_CHARS].encode("utf-8", "replace")).decode(),
+        state="queued",
+        spec=redact(encode_json(task.spec)),
+        owner=task.owner,
+        epoch=task.epoch,
+        call_key=f"{key.position}:{key.index}" if key is not None else None,
+        child_index=request.index,
+        group_id=request.group,
+        attempt=1,
+        created_at=now,
+    )
+
+
+def queued_event(task: Task, request: SpawnRequest, position: int) -> TaskQueued:
+    """The first event of a task; `position` is its place in the queue."""
+    spec = request.spec
+    return TaskQueued(
+        kind=spec.kind,
+        goal=plain_text(spec.goal)[:GOAL_CHARS],
+        depth=task.scope.depth,
+        role=spec.role,
+        model=spec.model.name,
+        toolsets=spec.toolsets,
+        position=0 if spec.interactive else position,
+        group=request.group,
+        index=request.index,
+        count=request.count,
+        label=spec.label,
+    )
+
+
+def stored_spec(row: TaskRow) -> TaskSpec:
+    """The specification in a row. Raises `msgspec.ValidationError` for what an unknown version wrote."""
+    return _spec.decode(row.spec)
+
+
+def stored_result(row: TaskRow) -> TaskResult | None:
+    """The result in a row, None while the task has not ended."""
+    return _result.decode(row.end) if row.end is not None else None
