@@ -23,6 +23,7 @@ from hermes.store.ops import (
     PutDelivery,
     PutInbox,
     PutSegment,
+    ReopenTask,
     SetCallProcess,
     SetTaskState,
     Store,
@@ -331,3 +332,19 @@ async def test_a_closed_store_refuses_each_unit_and_read(store: Store) -> None:
         with pytest.raises(StoreError, match="closed"):
             await call()
     await store.close()
+
+
+async def test_an_ended_task_goes_on_with_its_next_attempt(store: Store) -> None:
+    await write(store, AddTask(row=task()), AddTask(row=child("c1")), PutDelivery(row=delivery("c1")))
+    await write(store, EndTask(task_id="c1", state="completed", ended_at=5.0, end=b"{}"))
+    await write(store, ReopenTask(task_id="c1"), ReopenTask(task_id="t1"))
+    again = await store.task("c1")
+    assert again is not None
+    assert (again.state, again.ended_at, again.end, again.attempt) == ("suspended", None, None, 2)
+    assert await store.deliveries("t1") == []
+    untouched = await store.task("t1")
+    assert untouched is not None and untouched.attempt == 1
+    await write(store, EndTask(task_id="c1", state="failed", ended_at=6.0, end=b"[]"), PutDelivery(row=delivery("c1")))
+    ended = await store.task("c1")
+    assert ended is not None and (ended.state, ended.end) == ("failed", b"[]")
+    assert len(await store.deliveries("t1")) == 1

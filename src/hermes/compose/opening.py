@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.to_thread
 
 from hermes.compose.models import Models
 from hermes.compose.parts import Assembly, Parts
 from hermes.config import Settings
+from hermes.core.clock import held
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.errors import StoreError, UsageError
@@ -34,13 +36,14 @@ from hermes.runtime.approval import Gate
 from hermes.runtime.builder import Builder
 from hermes.runtime.bus import Bus
 from hermes.runtime.control import Control
+from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime, running
 from hermes.runtime.spec import ModelChoice
 from hermes.runtime.supervisor import Policy, Supervisor
 from hermes.runtime.task import Task
 from hermes.store.memory import MemoryStore
-from hermes.store.ops import SetCallProcess, Store, Unit
-from hermes.store.owner import take_ownership
+from hermes.store.ops import AddOwner, SetCallProcess, Store, Unit
+from hermes.store.owner import is_gone, take_ownership
 from hermes.store.sqlite import open_store
 from hermes.tools.toolsets import FileToolset, TerminalToolset, TodoToolset
 
@@ -86,8 +89,10 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
         async with _assembled(parts, redactor, MemoryStore(), "memory") as assembly:
             yield assembly
         return
-    home.prepare(home.run_dir)
-    with take_ownership(home.path) as owner:
+    with held(parts.hold):
+        await anyio.to_thread.run_sync(home.prepare, home.run_dir)
+        owner = await anyio.to_thread.run_sync(take_ownership, home.path)
+    try:
         breaks: list[Callable[[StoreError], None]] = []
 
         def broken(error: StoreError) -> None:
@@ -100,6 +105,7 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
             hold=parts.hold,
             on_broken=broken,
         )
+        store.submit(Unit(ops=(AddOwner(row=owner.row(parts.clock.now())),)))
         try:
             async with _assembled(parts, redactor, store, owner.owner_id) as assembly:
                 breaks.append(assembly.runtime.supervisor.break_off)
@@ -107,6 +113,9 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
         finally:
             with anyio.CancelScope(shield=True):
                 await store.close()
+    finally:
+        with anyio.CancelScope(shield=True), held(parts.hold):
+            await anyio.to_thread.run_sync(owner.release)
 
 
 def _redactor(parts: Parts) -> Redactor:
@@ -133,6 +142,12 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
                 redactor=redactor,
                 model=model,
                 delegation=delegation,
+                recovery=Recovery(
+                    runtime.supervisor,
+                    runtime.control,
+                    is_gone=lambda owner: parts.memory or is_gone(home.path, owner),
+                    hold=parts.hold,
+                ),
             )
     finally:
         with anyio.CancelScope(shield=True):

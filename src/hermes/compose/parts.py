@@ -13,6 +13,7 @@ from hermes.core.model import Model
 from hermes.credentials import Endpoint, Key
 from hermes.credentials.redact import Redactor
 from hermes.delegation.toolset import Delegation
+from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime
 
 __all__ = ["Assembly", "Parts"]
@@ -49,3 +50,4 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
     model: Model
     delegation: Delegation
+    recovery: Recovery

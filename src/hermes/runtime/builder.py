@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from hermes.core.agent import Agent, AgentSpec
 from hermes.core.clock import Clock
@@ -78,7 +78,8 @@ class Builder:
         task.model = model = await self._models(spec.model)
         task.environment = self._environments(task)
         tools = self._tools(task, model)
-        task.history = history = History(
+        restored = task.history
+        history = restored or History(
             TaskJournal(
                 task,
                 supervisor.store,
@@ -88,7 +89,9 @@ class Builder:
                 delivered=lambda receipt, position: control.delivered(task, receipt, position),
             )
         )
-        self._begin(task, history, tools)
+        task.history, task.offered = history, tuple(tool.spec for tool in tools)
+        if restored is None:
+            self._begin(task, history)
         return Agent(
             AgentSpec(
                 scope=task.scope,
@@ -124,15 +127,14 @@ class Builder:
         built = self._registry.build(task.spec.toolsets, env)
         return tuple(self._gate.wrap(tool, task, read_only=model.profile.tiny) for tool in built)
 
-    def _begin(self, task: Task, history: History, tools: Sequence[Tool]) -> None:
+    def _begin(self, task: Task, history: History) -> None:
         nonce = secrets.token_hex(4)
         tiny = task.model is not None and task.model.profile.tiny
         # A tiny model's window is too dear for a paragraph it cannot follow.
         system = task.spec.system if tiny else f"{task.spec.system}\n\n{steer_paragraph(nonce)}".strip()
-        first: list[Entry] = []
+        first: list[Entry] = [*task.spec.history]
         if task.spec.goal:
             first.append(User(content=task.spec.goal, source=task.spec.source, at=self._clock.now()))
-        task.offered = tuple(tool.spec for tool in tools)
         history.begin(
             Segment(
                 number=0,

@@ -58,6 +58,10 @@ class Bus:
         self._sequence += 1
         return self._sequence
 
+    def number_from(self, sequence: int) -> None:
+        """Count on from `sequence`: what an earlier process published keeps its numbers."""
+        self._sequence = max(self._sequence, sequence)
+
     def publish(self, envelope: Envelope) -> None:
         """Hand an event to the view and to every subscriber, in that order."""
         self.tree.apply(envelope)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from hermes.core.limits import Limits
-from hermes.core.messages import Content
+from hermes.core.messages import Content, Entry
 from hermes.core.scope import Role, TaskKind
 
 __all__ = ["ModelChoice", "SpawnRequest", "TaskSpec"]
@@ -32,6 +32,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     what it is offered, `ceiling` what its children may be offered. `interactive`: it rests between inputs instead of
     ending. `unattended`: nobody can answer a question. `detached`: its parent neither waits for it nor hears its end as
     a child's (a `/background` run). `workspace` is absolute. `prefill` and `extra` go to the model with each request.
+    `history` is a conversation that began elsewhere and stands before the goal.
     """
 
     kind: TaskKind
@@ -53,6 +54,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prefill: tuple[Mapping[str, str], ...] = ()
     extra: Mapping[str, Any] = {}
     source: str = "user"
+    history: tuple[Entry, ...] = ()
 
 
 class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ from hermes.store.ops import (
     PutDelivery,
     PutInbox,
     PutSegment,
+    ReopenTask,
     SegmentRow,
     SessionRow,
     SetCallProcess,
@@ -213,6 +214,20 @@ def _adopt(tables: _Tables, op: AdoptTasks) -> None:
         tables.put(tables.tasks, row.task_id, replace(row, owner=op.to_owner, epoch=row.epoch + 1))
 
 
+def _reopen(tables: _Tables, op: ReopenTask) -> None:
+    row = tables.tasks.get(op.task_id)
+    if row is None or row.ended_at is None:
+        return
+    if op.task_id in tables.deliveries:
+        tables.undo.append((tables.deliveries, op.task_id, tables.deliveries[op.task_id]))
+        del tables.deliveries[op.task_id]
+    tables.put(
+        tables.tasks,
+        op.task_id,
+        replace(row, state="suspended", ended_at=None, end=None, attempt=row.attempt + 1),
+    )
+
+
 _APPLY: dict[type[msgspec.Struct], _Apply] = {
     AddSession: _add_session,
     TouchSession: _touch_session,
@@ -231,6 +246,7 @@ _APPLY: dict[type[msgspec.Struct], _Apply] = {
     AddEvent: _add_event,
     AddOwner: _add_owner,
     AdoptTasks: _adopt,
+    ReopenTask: _reopen,
 }
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "PutDelivery",
     "PutInbox",
     "PutSegment",
+    "ReopenTask",
     "SegmentRow",
     "SessionRow",
     "SetCallProcess",
@@ -199,6 +200,13 @@ class EndTask(_Row, frozen=True, kw_only=True, gc=False):
     end: bytes
 
 
+class ReopenTask(_Row, frozen=True, kw_only=True, gc=False):
+    """Take back the end of a task that goes on: it is suspended again and its attempt counts one more. Its delivery is
+    taken back too, so that its next end is told anew. A task that has not ended is left."""
+
+    task_id: str
+
+
 class PutSegment(_Row, frozen=True, kw_only=True, gc=False):
     """Insert a segment (its prompt goes to the prompt table)."""
 
@@ -302,6 +310,7 @@ Op = (
     | AddTask
     | SetTaskState
     | EndTask
+    | ReopenTask
     | PutSegment
     | AddEntry
     | CallStarted

@@ -39,6 +39,7 @@ from hermes.store.ops import (
     PutDelivery,
     PutInbox,
     PutSegment,
+    ReopenTask,
     SessionRow,
     SetCallProcess,
     SetTaskState,
@@ -159,6 +160,11 @@ _DELIVERY = (
 )
 _CONSUME = "UPDATE deliveries SET consumed_by = ?2 WHERE child_id = ?1 AND (consumed_by IS NULL OR consumed_by = ?2)"
 _ADOPT = "UPDATE tasks SET owner = ?3, epoch = epoch + 1 WHERE session_id = ?1 AND owner = ?2"
+_REOPEN = (
+    "UPDATE tasks SET state = 'suspended', ended_at = NULL, \"end\" = NULL, attempt = attempt + 1 "
+    "WHERE task_id = ?1 AND ended_at IS NOT NULL"
+)
+_UNDELIVER = "DELETE FROM deliveries WHERE child_id = ?1"
 _FENCE = "SELECT 1 FROM tasks WHERE task_id = ? AND owner = ? AND epoch = ?"
 
 _SESSIONS, _TASKS, _CALLS, _INBOX, _DELIVERIES, _TABLES = range(6)
@@ -183,8 +189,10 @@ _STEPS: dict[type[Any], _Step] = {
     AddEvent: _Step(14, _insert("events", EventRow), _row),
     AddOwner: _Step(15, _insert("owners", OwnerRow), _row),
     AdoptTasks: _Step(16, _ADOPT, astuple, must_change=True),
+    ReopenTask: _Step(18, _REOPEN, astuple, first=_Step(17, _UNDELIVER, astuple)),
 }
-_ADD_TASK, _ADOPT_TASKS = _STEPS[AddTask].order, _STEPS[AdoptTasks].order
+_ADD_TASK = _STEPS[AddTask].order
+_ALONE = frozenset({_STEPS[AdoptTasks].order, _STEPS[ReopenTask].order})
 _ORDERED = sorted(
     {step.order: step for step in [*_STEPS.values(), *(s.first for s in _STEPS.values() if s.first)]}.items()
 )
@@ -208,7 +216,7 @@ def _grouped(units: Sequence[Unit]) -> list[list[_Params]] | None:
 
     Rows of different tables and different rows of one table do not see each other. So grouping is safe as long as no
     row is touched by a statement that runs earlier than one that touched it before, and no fence stands before the task
-    that it names is made. Adoption touches rows it does not name, so it is never grouped.
+    that it names is made. Adoption and reopening touch rows they do not name, so they are never grouped.
     """
     rows: list[list[_Params]] = [[] for _ in range(len(_ORDERED))]
     seen: list[dict[Any, int]] = [{} for _ in range(_TABLES)]
@@ -223,7 +231,7 @@ def _grouped(units: Sequence[Unit]) -> list[list[_Params]] | None:
                 if touched.get(key, 0) > order or (order == _ADD_TASK and key in fenced):
                     return None
                 touched[key] = order
-            elif order == _ADOPT_TASKS:
+            elif order in _ALONE:
                 return None
             elif step.first is not None:
                 rows[step.first.order].append(step.first.params(op))

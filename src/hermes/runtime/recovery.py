@@ -1,0 +1,381 @@
+"""Taking a session up again in this process: after a crash, a closed terminal, or on purpose.
+
+A session belongs to a process as long as that process holds its lock; a held lock is never questioned, however old.
+Once it is gone, the whole session is adopted in one step, so that a tree is never split. Then every task is put
+together from its rows before any of them runs, commands that the lost process left behind are ended, and each
+unfinished task enters the ordinary loop with the history it has. Looking adopts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hermes.core.clock import NO_HOLD, Hold, held
+from hermes.core.codec import decode_entry, decode_event
+from hermes.core.errors import OperatorError, OwnershipLost, UsageError
+from hermes.core.events import Envelope, TaskAdopted
+from hermes.core.history import History, Segment
+from hermes.core.inbox import FollowUp, SteerMessage
+from hermes.core.limits import Budget
+from hermes.core.messages import Assistant, Entry, Summary, Text, ToolResult, Usage, User
+from hermes.core.model import ToolSpec
+from hermes.core.result import ENDED
+from hermes.core.scope import CallKey, TaskScope
+from hermes.environments.process import end_leftovers
+from hermes.runtime.control import Control
+from hermes.runtime.journal import TaskJournal
+from hermes.runtime.rows import queued_event, stored_result, stored_spec
+from hermes.runtime.spec import SpawnRequest
+from hermes.runtime.supervisor import Supervisor
+from hermes.runtime.task import Task
+from hermes.store.ops import AdoptTasks, CallRow, ReopenTask, Store, TaskRow, TouchSession, Unit
+
+__all__ = ["CutOff", "Recovery", "SessionReport"]
+
+_tools = msgspec.json.Decoder(tuple[ToolSpec, ...])
+
+
+class CutOff(msgspec.Struct, frozen=True, kw_only=True):
+    """An unfinished task as the journal has it. `unknown` are calls whose effect nobody knows."""
+
+    task_id: str
+    label: str
+    state: str
+    steps: int
+    unknown: tuple[str, ...] = ()
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session looks like before it is taken up. `ended` are (id, label, status) of ends nobody was told of."""
+
+    session_id: str
+    title: str
+    main: TaskRow | None
+    owner_alive: bool
+    owner: str
+    ended: tuple[tuple[str, str, str], ...] = ()
+    cut_off: tuple[CutOff, ...] = ()
+    usage: Usage = Usage()
+
+
+class Recovery:
+    """Looks at and adopts sessions. `is_gone(owner)` says whether a process is proven to have ended."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        control: Control,
+        *,
+        is_gone: Callable[[str], bool],
+        hold: Hold = NO_HOLD,
+    ) -> None:
+        self._supervisor = supervisor
+        self._control = control
+        self._store: Store = supervisor.store
+        self._is_gone = is_gone
+        self._hold = hold
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    async def find(self, wanted: str) -> str:
+        """The id of a session: `latest`, an id, a unique prefix, or a title.
+
+        Raises:
+            UsageError: there is none, or several; the text names the nearest.
+        """
+        sessions = await self._store.sessions(limit=500)
+        usable = [row for row in sessions if row.source != "batch"]
+        if wanted == "latest":
+            if not usable:
+                raise UsageError("there is no session to go on with; start one with hermes chat")
+            return usable[0].session_id
+        if await self._store.session(wanted) is not None:
+            return wanted
+        matches = [row for row in usable if row.session_id.startswith(wanted)] or [
+            row for row in usable if row.title.lower() == wanted.lower()
+        ]
+        if len(matches) == 1:
+            return matches[0].session_id
+        names = ", ".join(row.session_id for row in (matches or usable)[:3]) or "none"
+        raise UsageError(f"{'several sessions match' if matches else 'no session matches'} '{wanted}'; near: {names}")
+
+    async def look(self, session_id: str) -> SessionReport:
+        """What there is to take up. Adopts nothing, changes nothing."""
+        session = await self._store.session(session_id)
+        rows = await self._store.tasks(session_id)
+        main = next((row for row in rows if row.parent_id is None and row.kind == "main"), None)
+        alive = await self._living_owner(row for row in rows if row.ended_at is None)
+        cut_off = []
+        for row in rows:
+            if row.ended_at is None:
+                cut_off.append(await self._cut_off(row))
+        pending = await self._store.deliveries(main.task_id) if main is not None else []
+        told = {delivery.child_id for delivery in pending}
+        ended = [(row.task_id, _label(row), row.state) for row in rows if row.task_id in told]
+        usage = Usage()
+        for row in rows:
+            result = stored_result(row)
+            if result is not None:
+                usage = usage + result.usage
+        return SessionReport(
+            session_id=session_id,
+            title=session.title if session is not None else "",
+            main=main,
+            owner_alive=bool(alive),
+            owner=alive,
+            ended=tuple(ended),
+            cut_off=tuple(cut_off),
+            usage=usage,
+        )
+
+    async def _living_owner(self, rows: Iterable[TaskRow]) -> str:
+        """The owner of one of these tasks, if its process lives and is not this one."""
+        for owner in sorted({row.owner for row in rows if row.owner != self._supervisor.owner}):
+            with held(self._hold):
+                if not await anyio.to_thread.run_sync(self._is_gone, owner):
+                    return owner
+        return ""
+
+    async def _cut_off(self, row: TaskRow) -> CutOff:
+        entries = await self._store.entries(row.task_id)
+        steps, unknown = 0, []
+        for position, body in entries:
+            if isinstance(decode_entry(body), Assistant):
+                steps += 1
+                last = position
+        if steps:
+            answered = {p for p, body in entries if p > last and isinstance(decode_entry(body), ToolResult)}
+            if not answered:
+                calls = await self._store.calls(row.task_id, last)
+                unknown = [call.name for call in calls if call.state == "started"]
+        return CutOff(task_id=row.task_id, label=_label(row), state=row.state, steps=steps, unknown=tuple(unknown))
+
+    # -- adopting ---------------------------------------------------------------------------------------------------
+
+    async def adopt(self, session_id: str, *, interactive: bool | None = None, say: str = "") -> Task:
+        """Take a session up: every unfinished task goes on; returns the conversation, or the one-shot run.
+
+        A conversation that had ended goes on with its history. `interactive` makes of a one-shot run a conversation and
+        the other way round; `say` is the next input.
+
+        Raises:
+            UsageError: there is no such session.
+            OperatorError: another process has it open, or took it up first.
+        """
+        rows = await self._store.tasks(session_id)
+        main = next((row for row in rows if row.parent_id is None), None)
+        if main is None:
+            raise UsageError(f"session {session_id} has no task to go on with")
+        owner = await self._living_owner(rows)
+        if owner:
+            raise OperatorError(
+                f"session {session_id} is open in another process (owner {owner}); use that one, or end it first"
+            )
+        await self._take(session_id, rows, main)
+        rows = await self._store.tasks(session_id)
+        await self._replay(session_id, rows)
+        tasks: dict[str, Task] = {}
+        for row in rows:  # parents stand before their children: rows come in order of creation
+            again = row.task_id == main.task_id and main.ended_at is not None
+            changed = interactive if row.task_id == main.task_id else None
+            tasks[row.task_id] = self._put_together(row, tasks, counted=again, interactive=changed)
+        unfinished = [tasks[row.task_id] for row in rows if row.ended_at is None]
+        for task in unfinished:
+            await self._restore_history(task)
+        for row in rows:
+            for delivery in await self._store.deliveries(row.task_id):
+                child = tasks.get(delivery.child_id)
+                if child is not None and child.ended:
+                    child.delivery = "pending"
+                    self._supervisor.tell(child)
+        if say:
+            await self._control.follow_up(tasks[main.task_id], say)
+        for task in unfinished:
+            task.emit(TaskAdopted(epoch=task.epoch))
+            self._supervisor.resume(task)
+        return tasks[main.task_id]
+
+    async def _take(self, session_id: str, rows: Sequence[TaskRow], main: TaskRow) -> None:
+        """Become the owner of every task; one process wins."""
+        me = self._supervisor.owner
+        ops = [
+            AdoptTasks(session_id=session_id, from_owner=owner, to_owner=me)
+            for owner in sorted({row.owner for row in rows if row.owner != me})
+        ]
+        reopen = [ReopenTask(task_id=main.task_id)] if main.ended_at is not None else []
+        touch = TouchSession(session_id=session_id, updated_at=self._supervisor.clock.now())
+        try:
+            await self._store.submit(Unit(ops=(*ops, *reopen, touch))).wait()
+        except OwnershipLost as error:
+            raise OperatorError(f"session {session_id} was taken up by another process a moment ago") from error
+
+    async def _replay(self, session_id: str, rows: Sequence[TaskRow]) -> None:
+        """Fold the kept events into the tree view, so that it shows the session as it was; number on from there."""
+        bus = self._supervisor.bus
+        known = {row.task_id for row in rows}
+        after = 0
+        while True:
+            events = await self._store.events(session_id, after=after, limit=5_000)
+            if not events:
+                break
+            for row in events:
+                parent = next((task.parent_id for task in rows if task.task_id == row.task_id), None)
+                if row.task_id in known:
+                    bus.tree.apply(
+                        Envelope(
+                            seq=row.seq,
+                            at=row.at,
+                            session_id=row.session_id,
+                            task_id=row.task_id,
+                            parent_id=parent,
+                            event=decode_event(row.body),
+                        )
+                    )
+            after = events[-1].seq
+        bus.number_from(await self._store.last_seq(session_id))
+
+    def _put_together(self, row: TaskRow, tasks: dict[str, Task], *, counted: bool, interactive: bool | None) -> Task:
+        """The living object of a row, registered but not running. `counted`: its new attempt is in the row already."""
+        supervisor = self._supervisor
+        spec = stored_spec(row)
+        if interactive is not None:
+            spec = msgspec.structs.replace(spec, interactive=interactive, unattended=not interactive)
+        parent = tasks.get(row.parent_id) if row.parent_id is not None else None
+        scope = TaskScope(
+            task_id=row.task_id,
+            session_id=row.session_id,
+            root_id=row.root_id,
+            parent_id=row.parent_id,
+            kind=spec.kind,
+            role=spec.role,
+            depth=row.depth,
+            workspace=spec.workspace,
+            path=(*(parent.scope.path if parent is not None else ()), _label(row)),
+        )
+        budget = Budget(spec.limits, row.task_id, parent.budget if parent is not None else None)
+        task = Task(scope, spec, parent=parent, budget=budget, owner=supervisor.owner, emit=supervisor.emit)
+        task.epoch = row.epoch
+        task.attempt = row.attempt + (0 if counted or row.state in ENDED else 1)
+        self._charge(task)
+        if row.ended_at is not None:
+            task.result = stored_result(row)
+            task.state = row.state
+            task.delivery = "consumed"
+            task.done.set()
+        key: tuple[int, int] | None = None
+        if row.call_key is not None:
+            position, _, index = row.call_key.partition(":")
+            key = (int(position), int(index))
+        supervisor.register(task, key)
+        return task
+
+    def _charge(self, task: Task) -> None:
+        """Charge what the task has used by its events; one that left none yet is announced to the view alone."""
+        tree = self._supervisor.bus.tree
+        view = tree.tasks.get(task.id)
+        if view is None:
+            tree.apply(
+                Envelope(
+                    seq=0,
+                    at=self._supervisor.clock.now(),
+                    session_id=task.scope.session_id,
+                    task_id=task.id,
+                    parent_id=task.scope.parent_id,
+                    event=queued_event(task, SpawnRequest(spec=task.spec), 0),
+                )
+            )
+            return
+        for level in task.budget.chain():
+            level.tokens += view.usage.total
+            level.cost += view.usage.cost_usd or 0.0
+            level.requests += view.api_calls
+            level.calls += view.tool_count
+
+    async def _restore_history(self, task: Task) -> None:
+        """Load the last segment of a task, its open calls and what waits in its inbox; end what commands it left."""
+        stored = await self._store.segment(task.id)
+        for message in await self._store.inbox(task.id):
+            if message.state != "queued":
+                continue
+            if message.verb == "steer":
+                task.inbox.steer(
+                    SteerMessage(
+                        receipt=message.receipt, text=message.text, sender=message.sender, at=message.created_at
+                    )
+                )
+            elif message.verb == "follow_up":
+                task.inbox.follow_up(
+                    FollowUp(receipt=message.receipt, content=(Text(message.text),), at=message.created_at)
+                )
+        if stored is None:
+            return  # it never came to its first entry: it begins as a new one
+        entries = [
+            (position, decode_entry(body)) for position, body in await self._store.entries(task.id, stored.start)
+        ]
+        if entries and isinstance(entries[0][1], Summary):
+            tail = await self._store.entries(task.id, entries[0][1].upto)
+            kept = [(position, decode_entry(body)) for position, body in tail if position < stored.start]
+            entries[1:1] = kept
+        calls = await self._open_calls(task, entries)
+        began = [call for call in calls if call.state == "started"]
+        await self._end_commands(task, began)
+        task.history = History(
+            TaskJournal(
+                task,
+                self._store,
+                redact=self._supervisor.redact,
+                now=self._supervisor.clock.now,
+                consumed=self._supervisor.consumed,
+                delivered=lambda receipt, position: self._control.delivered(task, receipt, position),
+            ),
+            segment=Segment(
+                number=stored.segment,
+                start=stored.start,
+                system=stored.system,
+                nonce=stored.nonce,
+                tools=_tools.decode(stored.tools),
+            ),
+            entries=entries,
+            results={
+                (call.position, call.index): result
+                for call in calls
+                if call.result is not None and isinstance(result := decode_entry(call.result), ToolResult)
+            },
+            began=[(call.position, call.index) for call in began],
+        )
+        task.budget.turns = _turns(entries)
+
+    async def _open_calls(self, task: Task, entries: Sequence[tuple[int, Entry]]) -> list[CallRow]:
+        """The rows of the newest reply's calls that have no result in the history."""
+        for position, entry in reversed(entries):
+            if isinstance(entry, ToolResult):
+                return []
+            if isinstance(entry, Assistant):
+                return await self._store.calls(task.id, position) if entry.calls else []
+        return []
+
+    async def _end_commands(self, task: Task, began: Sequence[CallRow]) -> None:
+        """End what a lost process left of started calls, before anything is said about their effect."""
+        for call in began:
+            key = str(CallKey(task.id, call.position, call.index))
+            with held(self._hold):
+                await anyio.to_thread.run_sync(end_leftovers, key, call.pgid, call.process_started)
+
+
+def _label(row: TaskRow) -> str:
+    return stored_spec(row).label or " ".join(row.goal.split())[:40] or row.kind
+
+
+def _turns(entries: Sequence[tuple[int, Entry]]) -> int:
+    """Replies since the last input of a person."""
+    count = 0
+    for _, entry in reversed(entries):
+        if isinstance(entry, User):
+            break
+        if isinstance(entry, Assistant):
+            count += 1
+    return count
