@@ -11,6 +11,18 @@ from typing import Protocol
 
 import msgspec
 
+from hermes.store.rows import (
+    CallRow,
+    DeliveryRow,
+    EventRow,
+    InboxRow,
+    OwnerRow,
+    Row,
+    SegmentRow,
+    SessionRow,
+    TaskRow,
+)
+
 __all__ = [
     "AddEntry",
     "AddEvent",
@@ -46,128 +58,13 @@ __all__ = [
 ]
 
 
-class _Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    pass
-
-
-class SessionRow(_Row, frozen=True, kw_only=True, gc=False):
-    """One session. Times are seconds since the epoch."""
-
-    session_id: str
-    root_task: str
-    created_at: float
-    updated_at: float
-    source: str = "cli"
-    title: str = ""
-    cwd: str = ""
-    model: str = ""
-
-
-class TaskRow(_Row, frozen=True, kw_only=True, gc=False):
-    """One task as stored. `spec` is its encoded specification, `end` its encoded end.
-
-    `call_key` ("position:index") and `child_index` name the parent's call that made it; with `parent_id` they are
-    unique, so a repeated spawn finds the rows it made before. `state` is a core state of lifecycle.md.
-    """
-
-    task_id: str
-    session_id: str
-    root_id: str
-    parent_id: str | None
-    kind: str
-    role: str
-    depth: int
-    goal: str
-    state: str
-    spec: bytes
-    owner: str
-    epoch: int
-    call_key: str | None
-    child_index: int
-    group_id: str
-    attempt: int
-    created_at: float
-    started_at: float | None = None
-    ended_at: float | None = None
-    end: bytes | None = None
-
-
-class SegmentRow(_Row, frozen=True, kw_only=True, gc=False):
-    """A segment of a history: from `start` on, under this system prompt. Prompts are stored once by hash."""
-
-    task_id: str
-    segment: int
-    start: int
-    system: str
-    nonce: str
-    tools: bytes
-    created_at: float
-
-
-class CallRow(_Row, frozen=True, kw_only=True, gc=False):
-    """One tool call. `state`: started or ended; `result` is the encoded ToolResult once ended."""
-
-    task_id: str
-    position: int
-    index: int
-    name: str
-    state: str
-    started_at: float
-    ended_at: float | None = None
-    result: bytes | None = None
-    pgid: int | None = None
-    process_started: str | None = None
-
-
-class InboxRow(_Row, frozen=True, kw_only=True, gc=False):
-    """A control message. `verb`: steer, follow_up, cancel, interrupt. `state`: queued, delivered, missed, refused."""
-
-    receipt: str
-    task_id: str
-    verb: str
-    text: str
-    sender: str
-    state: str
-    created_at: float
-    position: int | None = None
-
-
-class DeliveryRow(_Row, frozen=True, kw_only=True, gc=False):
-    """The one delivery of a child's end. `consumed_by` is a call key or `notice:<position>`; None while pending."""
-
-    child_id: str
-    target_id: str
-    created_at: float
-    consumed_by: str | None = None
-
-
-class EventRow(_Row, frozen=True, kw_only=True, gc=False):
-    """One kept event: `body` is the encoded envelope."""
-
-    session_id: str
-    task_id: str
-    seq: int
-    type: str
-    at: float
-    body: bytes
-
-
-class OwnerRow(_Row, frozen=True, kw_only=True, gc=False):
-    """One start of a process that owns tasks. The lock `run/<owner_id>.lock` says whether it lives, never this row."""
-
-    owner_id: str
-    host: str
-    pid: int
-    started_at: float
-
-
-class AddSession(_Row, frozen=True, kw_only=True, gc=False):
+class AddSession(Row, frozen=True, kw_only=True, gc=False):
     """Insert a session."""
 
     row: SessionRow
 
 
-class TouchSession(_Row, frozen=True, kw_only=True, gc=False):
+class TouchSession(Row, frozen=True, kw_only=True, gc=False):
     """Note the newest use of a session; `title` and `model` are set when not None."""
 
     session_id: str
@@ -176,13 +73,13 @@ class TouchSession(_Row, frozen=True, kw_only=True, gc=False):
     model: str | None = None
 
 
-class AddTask(_Row, frozen=True, kw_only=True, gc=False):
+class AddTask(Row, frozen=True, kw_only=True, gc=False):
     """Insert a task. A second row with the same (parent_id, call_key, child_index) fails the unit with StoreError."""
 
     row: TaskRow
 
 
-class SetTaskState(_Row, frozen=True, kw_only=True, gc=False):
+class SetTaskState(Row, frozen=True, kw_only=True, gc=False):
     """Set `state` (and `started_at`, `attempt` when not None) of a task that has not ended; an ended one is left."""
 
     task_id: str
@@ -191,7 +88,7 @@ class SetTaskState(_Row, frozen=True, kw_only=True, gc=False):
     attempt: int | None = None
 
 
-class EndTask(_Row, frozen=True, kw_only=True, gc=False):
+class EndTask(Row, frozen=True, kw_only=True, gc=False):
     """End a task. The first end wins: on a task that has ended this changes nothing (and is no error)."""
 
     task_id: str
@@ -200,20 +97,20 @@ class EndTask(_Row, frozen=True, kw_only=True, gc=False):
     end: bytes
 
 
-class ReopenTask(_Row, frozen=True, kw_only=True, gc=False):
+class ReopenTask(Row, frozen=True, kw_only=True, gc=False):
     """Take back the end of a task that goes on: it is suspended again and its attempt counts one more. Its delivery is
     taken back too, so that its next end is told anew. A task that has not ended is left."""
 
     task_id: str
 
 
-class PutSegment(_Row, frozen=True, kw_only=True, gc=False):
+class PutSegment(Row, frozen=True, kw_only=True, gc=False):
     """Insert a segment (its prompt goes to the prompt table)."""
 
     row: SegmentRow
 
 
-class AddEntry(_Row, frozen=True, kw_only=True, gc=False):
+class AddEntry(Row, frozen=True, kw_only=True, gc=False):
     """Insert a history entry at a position that must be free."""
 
     task_id: str
@@ -223,7 +120,7 @@ class AddEntry(_Row, frozen=True, kw_only=True, gc=False):
     body: bytes
 
 
-class CallStarted(_Row, frozen=True, kw_only=True, gc=False):
+class CallStarted(Row, frozen=True, kw_only=True, gc=False):
     """Note that a call begins, before it does."""
 
     task_id: str
@@ -233,7 +130,7 @@ class CallStarted(_Row, frozen=True, kw_only=True, gc=False):
     at: float
 
 
-class SetCallProcess(_Row, frozen=True, kw_only=True, gc=False):
+class SetCallProcess(Row, frozen=True, kw_only=True, gc=False):
     """Store the process group of a command and the start time of its leader."""
 
     task_id: str
@@ -243,7 +140,7 @@ class SetCallProcess(_Row, frozen=True, kw_only=True, gc=False):
     process_started: str
 
 
-class CallEnded(_Row, frozen=True, kw_only=True, gc=False):
+class CallEnded(Row, frozen=True, kw_only=True, gc=False):
     """Store the result of a call (its row need not have been started)."""
 
     task_id: str
@@ -254,13 +151,13 @@ class CallEnded(_Row, frozen=True, kw_only=True, gc=False):
     result: bytes
 
 
-class PutInbox(_Row, frozen=True, kw_only=True, gc=False):
+class PutInbox(Row, frozen=True, kw_only=True, gc=False):
     """Insert a control message."""
 
     row: InboxRow
 
 
-class MarkInbox(_Row, frozen=True, kw_only=True, gc=False):
+class MarkInbox(Row, frozen=True, kw_only=True, gc=False):
     """Change a queued control message to `state`; one that is no longer queued is left."""
 
     receipt: str
@@ -268,32 +165,32 @@ class MarkInbox(_Row, frozen=True, kw_only=True, gc=False):
     position: int | None = None
 
 
-class PutDelivery(_Row, frozen=True, kw_only=True, gc=False):
+class PutDelivery(Row, frozen=True, kw_only=True, gc=False):
     """Insert the pending delivery of a child's end; a second one for the same child is ignored."""
 
     row: DeliveryRow
 
 
-class ConsumeDelivery(_Row, frozen=True, kw_only=True, gc=False):
+class ConsumeDelivery(Row, frozen=True, kw_only=True, gc=False):
     """Compare-and-set pending → consumed. Already consumed by somebody else: the unit fails with StoreError."""
 
     child_id: str
     by: str
 
 
-class AddEvent(_Row, frozen=True, kw_only=True, gc=False):
+class AddEvent(Row, frozen=True, kw_only=True, gc=False):
     """Keep an event."""
 
     row: EventRow
 
 
-class AddOwner(_Row, frozen=True, kw_only=True, gc=False):
+class AddOwner(Row, frozen=True, kw_only=True, gc=False):
     """Insert the row of a process, before the first task that it owns."""
 
     row: OwnerRow
 
 
-class AdoptTasks(_Row, frozen=True, kw_only=True, gc=False):
+class AdoptTasks(Row, frozen=True, kw_only=True, gc=False):
     """Take all tasks of a session that `from_owner` (proven gone) owns, ended ones included, and raise their epoch.
 
     None is left to take: the unit fails with OwnershipLost, somebody else was first.
@@ -326,7 +223,7 @@ Op = (
 )
 
 
-class Fence(_Row, frozen=True, kw_only=True, gc=False):
+class Fence(Row, frozen=True, kw_only=True, gc=False):
     """Owner and epoch under which a task may be written."""
 
     task_id: str
