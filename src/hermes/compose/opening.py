@@ -107,7 +107,7 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
         )
         store.submit(Unit(ops=(AddOwner(row=owner.row(parts.clock.now())),)))
         try:
-            async with _assembled(parts, redactor, store, owner.owner_id) as assembly:
+            async with _assembled(parts, redactor, parts.wrap_store(store), owner.owner_id) as assembly:
                 breaks.append(assembly.runtime.supervisor.break_off)
                 yield assembly
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,14 +15,19 @@ from hermes.credentials.redact import Redactor
 from hermes.delegation.toolset import Delegation
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime
+from hermes.store.ops import Store
 
 __all__ = ["Assembly", "Parts"]
+
+
+def _as_it_is(store: Store) -> Store:
+    return store
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime is opened with. `model` replaces every model (for tests and simulations); `journal` is where the
     database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk. `secrets` are replaced wherever
-    something is written."""
+    something is written. `wrap_store` puts something between runtime and journal (a test's store that fails)."""
 
     loaded: Loaded
     endpoint: Endpoint
@@ -35,6 +40,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     journal: Path | None = None
     memory: bool = False
     state_root: Path | None = None
+    wrap_store: Callable[[Store], Store] = _as_it_is
     watchdog: bool = True
     clock: Clock = SystemClock()
     hold: Hold = NO_HOLD

@@ -1,0 +1,105 @@
+"""The process is killed with SIGKILL at a commit, another takes the session up, and the end is as if nothing had been.
+
+`make test` kills at 24 places spread over the run, `make crash` at every one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: Places in the ordinary run of the tests.
+SPREAD = 24
+
+
+def run(base: Path, **environ: str) -> int:
+    work = base / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "hermes.testing.crash", str(base / "home"), str(work)]
+    given = {**os.environ, **environ}
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode in (0, -9), done.stderr
+    return done.returncode
+
+
+def outcome(base: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((base / "work" / "result.json").read_text(encoding="utf-8"))
+    return found
+
+
+def effects(base: Path) -> Counter[str]:
+    return Counter((base / "work" / "effects.txt").read_text(encoding="utf-8").split())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    base = tmp_path_factory.mktemp("undisturbed")
+    places = base / "places"
+    assert run(base, HERMES_CRASH_LIST=str(places)) == 0
+    return base, sorted(set(places.read_text(encoding="utf-8").split("\n")) - {""})
+
+
+def killed_at(base: Path, place: str, good: Path) -> str:
+    """Kill once at `place`, go on, and return what differs from the undisturbed run."""
+    code = run(base, HERMES_CRASH_AT=place)
+    if code == 0:
+        return f"{place}: the place was not reached"
+    assert run(base) == 0
+    expected, found = outcome(good), outcome(base)
+    differs = [key for key in ("state", "summary") if expected[key] != found[key]]
+    differs += [path for path in expected["histories"] if expected["histories"][path] != found["histories"].get(path)]
+    differs += [path for path in found["histories"] if path not in expected["histories"]]
+    twice = [mark for mark, count in effects(base).items() if count > 1]
+    missing = set(effects(good)) - set(effects(base))
+    if differs or twice or missing:
+        return f"{place}: differs {differs}, twice {twice}, missing {sorted(missing)}"
+    return ""
+
+
+def kill_everywhere(places: list[str], good: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        found = list(pool.map(lambda item: killed_at(tmp_path / str(item[0]), item[1], good), enumerate(places)))
+    reached = [text for text in found if "not reached" not in text]
+    print(f"killed at {len(reached)} of {len(places)} places")
+    assert [text for text in reached if text] == []
+    assert len(reached) >= len(places) * 0.9, [text for text in found if "not reached" in text]
+
+
+@pytest.mark.fault("B013")
+@pytest.mark.timeout(150)
+def test_killed_at_places_spread_over_the_run(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
+    good, places = undisturbed
+    step = len(places) // SPREAD | 1  # odd, so that both sides of a commit are met
+    chosen = places[::step][:SPREAD]
+    kill_everywhere(chosen, good, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_at_every_place(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
+    good, places = undisturbed
+    kill_everywhere(places, good, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_again_and_again_in_one_run(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
+    good, places = undisturbed
+    kills = 0
+    for place in places[::6]:
+        kills += run(tmp_path, HERMES_CRASH_AT=place) == -9
+        if (tmp_path / "work" / "result.json").exists():
+            break
+    if not (tmp_path / "work" / "result.json").exists():
+        assert run(tmp_path) == 0
+    print(f"killed {kills} times")
+    assert outcome(tmp_path)["summary"] == outcome(good)["summary"]
+    assert max(effects(tmp_path).values()) == 1
