@@ -12,7 +12,10 @@ from hermes.core.toolsets import Selection, ToolsetRegistry, configured_toolsets
 from hermes.runtime.prompt import conversation_system
 from hermes.runtime.spec import ModelChoice, TaskSpec
 
-__all__ = ["conversation_spec", "select_toolsets"]
+__all__ = ["UNATTENDED_USD", "conversation_spec", "select_toolsets", "session_limits"]
+
+#: US dollars for a single request and everything under it, unless something else is set.
+UNATTENDED_USD = 5.0
 
 
 def select_toolsets(settings: Settings, registry: ToolsetRegistry, named: Sequence[str] | None = None) -> Selection:
@@ -26,6 +29,14 @@ def select_toolsets(settings: Settings, registry: ToolsetRegistry, named: Sequen
     )
     selection = registry.expand(names)
     return Selection(tuple(name for name in selection.names if name not in disabled), selection.notes)
+
+
+def session_limits(settings: Settings, *, unattended: bool) -> Limits:
+    """What a session may spend. Where nothing is said, one that nobody watches stops at `UNATTENDED_USD`."""
+    budget = settings.budget
+    asked = budget.session_usd is not None
+    money = budget.session_usd if asked else UNATTENDED_USD if unattended else None
+    return Limits(tokens=budget.session_tokens or None, cost_usd=money or None, priced_only=bool(asked and money))
 
 
 def conversation_spec(
@@ -62,6 +73,7 @@ def conversation_spec(
             turns=settings.agent.max_turns,
             clock=None if interactive else settings.agent.run_budget_seconds,
         ),
+        session=session_limits(settings, unattended=not interactive),
         workspace=workspace,
         interactive=interactive,
         unattended=unattended,

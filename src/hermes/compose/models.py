@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from hermes.compose.parts import Parts
+from hermes.core.errors import HermesError
 from hermes.core.model import Model
 from hermes.credentials import Endpoint, EndpointFlags, find_endpoint, is_embedded
 from hermes.providers.catalog import Catalog
@@ -26,6 +27,20 @@ class Models:
             return self._parts.model
         endpoint = self._endpoint(choice)
         return self._catalog.model(endpoint.model, ModelEndpoint(base_url=endpoint.base_url, api_key=endpoint.api_key))
+
+    def unpriced(self, choice: ModelChoice) -> str | None:
+        """The name of a choice's model if its price is unknown, None if it is known."""
+        if self._parts.model is not None:
+            name, profile = self._parts.model.name, self._parts.model.profile
+        else:
+            try:
+                name = self._endpoint(choice).model
+            except HermesError:
+                return None  # the builder reports an endpoint that cannot be found
+            if is_embedded(name):
+                return None  # it runs on this machine
+            profile = self._catalog.profile(name)
+        return name if profile.price_input is None or profile.price_output is None else None
 
     def _endpoint(self, choice: ModelChoice) -> Endpoint:
         parts, main = self._parts, self._parts.endpoint

@@ -17,6 +17,7 @@ __all__ = [
     "SECTIONS",
     "AgentSettings",
     "ApprovalSettings",
+    "BudgetSettings",
     "CompressionSettings",
     "DelegationSettings",
     "DisplaySettings",
@@ -24,6 +25,7 @@ __all__ = [
     "ModelOverride",
     "ModelSettings",
     "ProviderSettings",
+    "RouteSettings",
     "RuntimeSettings",
     "Settings",
     "StoreSettings",
@@ -89,6 +91,18 @@ class ModelOverride(_Section, frozen=True, kw_only=True):
     tool_calling: Literal["", "native", "schema"] = ""
 
 
+class RouteSettings(_Section, frozen=True, kw_only=True):
+    """A model that children may be given by name. `api_key` goes to the host of `base_url` or `provider` alone."""
+
+    model: str = ""
+    provider: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    reasoning_effort: Effort = ""
+    request_overrides: dict[str, Any] = {}
+    description: str = ""
+
+
 class AgentSettings(_Section, frozen=True, kw_only=True):
     """The loop of a conversation."""
 
@@ -141,6 +155,16 @@ class DelegationSettings(_Section, frozen=True, kw_only=True):
     base_url: Annotated[str, Meta(description="Address for children; wins over `delegation.provider`.")] = ""
     api_key: Annotated[str, Meta(description="Key for `delegation.base_url`; better as `${NAME}`.")] = ""
     reasoning_effort: Annotated[Effort, Meta(description="As `agent.reasoning_effort`; empty: the parent's.")] = ""
+    request_overrides: Annotated[
+        dict[str, Any], Meta(description="Further fields of every request of children, as the server knows them.")
+    ] = {}
+    routes: Annotated[
+        dict[str, RouteSettings],
+        Meta(
+            description="Models that an agent may give its children by name: `{model, provider, base_url, api_key, "
+            "reasoning_effort, request_overrides, description}`."
+        ),
+    ] = {}
     max_iterations: Annotated[
         int | None, Meta(description="Model calls of one child; the words of `agent.max_turns` mean unlimited.")
     ] = 50
@@ -174,6 +198,10 @@ class DelegationSettings(_Section, frozen=True, kw_only=True):
             extra=_env("DELEGATION_CHILD_TIMEOUT_SECONDS"),
         ),
     ] = None
+    inactivity_seconds: Annotated[
+        Positive | None,
+        Meta(description="Seconds a child may go without a step (a reply, a call, output of a call); null: no limit."),
+    ] = None
     subagent_auto_approve: Annotated[
         bool, Meta(description="True: dangerous commands of children run without a question, with a warning.")
     ] = False
@@ -200,6 +228,22 @@ class RuntimeSettings(_Section, frozen=True, kw_only=True):
 
     max_running: Annotated[
         AtLeastOne | None, Meta(description="Running tasks of the process; null: by memory and file descriptors.")
+    ] = None
+
+
+class BudgetSettings(_Section, frozen=True, kw_only=True):
+    """What a session and everything under it may spend together. A batch run has limits of its own."""
+
+    session_usd: Annotated[
+        float | None,
+        Meta(
+            description="US dollars; 0: no limit. "
+            "Null: 5 for a single request with its children, none for a conversation.",
+            ge=0,
+        ),
+    ] = None
+    session_tokens: Annotated[
+        int | None, Meta(description="Tokens, prompts and replies together; null and 0: no limit.", ge=0)
     ] = None
 
 
@@ -272,6 +316,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     terminal: TerminalSettings = TerminalSettings()
     delegation: DelegationSettings = DelegationSettings()
     runtime: RuntimeSettings = RuntimeSettings()
+    budget: BudgetSettings = BudgetSettings()
     approvals: ApprovalSettings = ApprovalSettings()
     store: StoreSettings = StoreSettings()
     display: DisplaySettings = DisplaySettings()
@@ -336,7 +381,7 @@ _UNUSED = """
     terminal.container_memory terminal.container_disk terminal.container_persistent terminal.home_mode
     terminal.persistent_shell terminal.oneshot_completion_wait_seconds terminal.lifetime_seconds
     delegation.api_mode delegation.inherit_mcp_toolsets delegation.independent_completions
-    delegation.oneshot_max_children delegation.request_overrides delegation.routes
+    delegation.oneshot_max_children
     display.interface compression.summary_model compression.target_ratio compression.protect_first_n
 """
 

@@ -183,7 +183,6 @@ class Agent:
 
     async def _answer(self) -> Outcome | None:
         """Answer the open calls and append the results together."""
-        self._emit(TaskPhase(phase="tool"))
         calls = self._history.open_calls()
         results = await self._calls.answer(calls, self._history)
         entries: list[Entry] = list(results)
@@ -253,17 +252,24 @@ class Agent:
         if ends:
             tasks = tuple(end.task_id for end in ends)
             entries.append(Notice(kind="children", text="\n\n".join(end.text for end in ends), tasks=tasks, at=now))
+        remarks, inbox.remarks = inbox.remarks, []
+        entries.extend(Notice(kind=remark.kind, text=remark.text, at=now) for remark in remarks)
         entries.extend(self._turns.take_warnings())
         if entries:
             await self._turns.append(entries, receipts=receipts, children=[end.task_id for end in ends], notify=True)
         return bool(entries)
 
     async def _exhausted(self, limit: LimitReached) -> Outcome:
-        """One more call without tools where the limit was the task's own turns; then the end."""
+        """One more call without tools where the limits leave room for it; then the end."""
         self._emit(BudgetReached(kind=limit.kind, limit=limit.limit, scope=limit.scope))
+        why = ""
         if limit.kind == "turns" and limit.scope == self._budget.scope:
+            why = "You have used all the turns you were given."
+        elif limit.kind in ("tokens", "cost") and self._turns.can_report():
+            why = "The budget for this work is nearly used up."
+        if why:
             try:
-                message = await self._turns.ask_summary()
+                message = await self._turns.ask_summary(why)
                 if message.text.strip():
                     await self._turns.append([msgspec.structs.replace(message, calls=())])
             except (LimitReached, ModelError) as error:

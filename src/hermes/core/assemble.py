@@ -14,7 +14,6 @@ from hermes.core.model import (
     CallStarted,
     Delta,
     ProviderData,
-    Restarted,
     Stop,
     TextDelta,
     ThinkingDelta,
@@ -71,6 +70,8 @@ class Assembler:
             self._text.append(delta.text)
         elif isinstance(delta, ThinkingDelta):
             self._thinking.append(delta.text)
+        elif isinstance(delta, Stop):
+            self._stop = delta
         elif isinstance(delta, CallArguments):
             self._call(delta.index)[2].append(delta.text)
         elif isinstance(delta, CallStarted):
@@ -80,12 +81,10 @@ class Assembler:
             self._usage = delta.usage
         elif isinstance(delta, ProviderData):
             self._data = delta.data
-        elif isinstance(delta, Restarted):
+        else:
             self.lost = self.lost + delta.usage
             self.attempts = max(self.attempts, delta.attempt)
             self._reset()
-        else:
-            self._stop = delta
 
     def _call(self, index: int) -> tuple[str, str, list[str]]:
         return self._calls.setdefault(index, ("", "", []))
@@ -99,6 +98,11 @@ class Assembler:
     def thinking(self) -> str:
         """The reasoning so far."""
         return "".join(self._thinking)
+
+    @property
+    def reported(self) -> Usage | None:
+        """What the provider has counted so far, None where it said nothing."""
+        return self._usage
 
     @property
     def started(self) -> bool:

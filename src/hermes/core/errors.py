@@ -140,14 +140,15 @@ class ModelError(HermesError):
         self.permanent = permanent
 
 
-LimitKind = Literal["turns", "tokens", "cost", "calls", "clock", "inactivity"]
+LimitKind = Literal["turns", "requests", "tokens", "cost", "calls", "clock", "inactivity"]
 
 
 class LimitReached(HermesError):
     """A budget is used up. `scope` names whose budget it was (a task id, or "session")."""
 
     def __init__(self, kind: LimitKind, scope: str, limit: float) -> None:
-        super().__init__(f"{kind} limit of {limit:g} reached ({scope})")
+        amount = f"${limit:g}" if kind == "cost" else f"{limit:g}"
+        super().__init__(f"{kind} limit of {amount} reached ({scope})")
         self.kind: LimitKind = kind
         self.scope = scope
         self.limit = limit

@@ -7,14 +7,15 @@ watched by the supervisor. This module decides nothing about what happens at a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+import anyio
 import msgspec
 
 from hermes.core.errors import LimitKind, LimitReached
 from hermes.core.messages import Usage
 
-__all__ = ["Budget", "Limits", "Reservation"]
+__all__ = ["Budget", "Limits", "Reservation", "Warn"]
 
 #: Share of a limit at which the model is told to write up.
 WARN_AT = 0.8
@@ -22,7 +23,8 @@ WARN_AT = 0.8
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Caps, None for none. `turns`: model calls of the task itself between two user messages. `requests`, `tokens`,
-    `cost_usd`, `calls`: of the task and everything under it. `clock`, `inactivity`: seconds."""
+    `cost_usd`, `calls`: of the task and everything under it. `clock`, `inactivity`: seconds. `priced_only`: `cost_usd`
+    was asked for by a person, so a model whose price is unknown may not start under it."""
 
     turns: int | None = None
     requests: int | None = None
@@ -31,6 +33,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: int | None = None
     clock: float | None = None
     inactivity: float | None = None
+    priced_only: bool = False
 
 
 class Reservation:
@@ -50,6 +53,9 @@ class Reservation:
         for budget in self._budget.chain():
             budget.tokens += usage.total - self._tokens
             budget.cost += (usage.cost_usd or 0.0) - self._cost
+            budget.held_tokens -= self._tokens
+            budget.held_cost -= self._cost
+        self._budget.root.free()
 
     def release(self) -> None:
         """Give everything back: no call was made."""
@@ -59,15 +65,23 @@ class Reservation:
                 budget.requests -= 1
 
 
+#: Called with kind, used, limit, whose limit it is, and whether nobody was told of it before.
+Warn = Callable[[LimitKind, float, float, str, bool], None]
+
+
 class Budget:
-    """The counters of one task. `warn(kind, used, limit, scope)` is called once for each limit at 80 %."""
+    """The counters of one task, or of a session, which stands above its tasks.
+
+    `tokens` and `cost` are what was used and what is held for calls under way (`held_tokens`, `held_cost`). `warn` is
+    called once for each limit of the chain that reaches 80 % while this task spends: who spends has to finish.
+    """
 
     def __init__(
         self,
         limits: Limits,
         scope: str,
         parent: Budget | None = None,
-        warn: Callable[[LimitKind, float, float, str], None] | None = None,
+        warn: Warn | None = None,
     ) -> None:
         self.limits = limits
         self.scope = scope
@@ -77,20 +91,64 @@ class Budget:
         self.tokens = 0
         self.cost = 0.0
         self.calls = 0
+        self.held_tokens = 0
+        self.held_cost = 0.0
         self.on_warning = warn
-        self._warned: set[LimitKind] = set()
+        self._warned: set[tuple[str, LimitKind]] = set()
+        self._told: set[LimitKind] = set()
+        self._freed: anyio.Event | None = None
+        self._chain: tuple[Budget, ...] = (self, *parent.chain()) if parent is not None else (self,)
 
-    def chain(self) -> Iterator[Budget]:
+    def chain(self) -> tuple[Budget, ...]:
         """This budget and its ancestors up to the root."""
-        budget: Budget | None = self
-        while budget is not None:
-            yield budget
-            budget = budget.parent
+        return self._chain
+
+    @property
+    def root(self) -> Budget:
+        """The budget that everything is charged to."""
+        return self._chain[-1]
+
+    def free(self) -> None:
+        """Wake whoever waits for a reservation of another task to be settled."""
+        freed, self._freed = self._freed, None
+        if freed is not None:
+            freed.set()
+
+    async def freed(self) -> None:
+        """Wait until a reservation anywhere under this root is settled."""
+        root = self.root
+        if root._freed is None:
+            root._freed = anyio.Event()
+        await root._freed.wait()
+
+    def limited(self) -> bool:
+        """Whether tokens or money are limited anywhere in the chain."""
+        return any(b.limits.tokens is not None or b.limits.cost_usd is not None for b in self._chain)
+
+    def priced_only(self) -> float | None:
+        """The money limit of the chain that a model of unknown price must not run under, None without one."""
+        found = [b.limits.cost_usd for b in self._chain if b.limits.priced_only and b.limits.cost_usd is not None]
+        return min(found) if found else None
+
+    def change(self, limits: Limits) -> None:
+        """Put other limits in the place of these; the marks at 80 % count anew."""
+        self.limits = limits
+        self._told.clear()
+        self.free()
+
+    def recall(self, usage: Usage, *, requests: int, calls: int = 0) -> None:
+        """Charge this budget and its ancestors for what was used before this process: nothing is checked."""
+        for budget in self._chain:
+            budget.tokens += usage.total
+            budget.cost += usage.cost_usd or 0.0
+            budget.requests += requests
+            budget.calls += calls
 
     def new_exchange(self) -> None:
         """A person spoke: the cap on turns counts from here."""
         self.turns = 0
-        self._warned.discard("turns")
+        self._warned.discard((self.scope, "turns"))
+        self._told.discard("turns")
 
     def turn(self) -> None:
         """Charge one turn of the task itself.
@@ -104,19 +162,19 @@ class Budget:
         self.turns += 1
         # A cap of a few turns leaves no room to act on a warning before the last one.
         if limit is not None and limit >= 5:
-            self.note("turns", self.turns, limit)
+            self._note(self, "turns", self.turns, limit)
 
     def reserve(self, tokens: int, cost: float = 0.0) -> Reservation:
         """Set aside one request with `tokens` and `cost` in the whole chain, or nothing.
 
         Raises:
             LimitReached: some budget of the chain has no room left at all. A request larger than the room that is left
-                is admitted with what is left, since the caller sends `room()` as its cap.
+                is admitted: `Allowance` is what keeps requests within it.
         """
         for budget in self.chain():
             limits = budget.limits
             if limits.requests is not None and budget.requests >= limits.requests:
-                raise LimitReached("turns", budget.scope, limits.requests)
+                raise LimitReached("requests", budget.scope, limits.requests)
             if limits.tokens is not None and budget.tokens >= limits.tokens:
                 raise LimitReached("tokens", budget.scope, limits.tokens)
             if limits.cost_usd is not None and budget.cost >= limits.cost_usd:
@@ -125,6 +183,8 @@ class Budget:
             budget.requests += 1
             budget.tokens += tokens
             budget.cost += cost
+            budget.held_tokens += tokens
+            budget.held_cost += cost
         return Reservation(self, tokens, cost)
 
     def room(self) -> int | None:
@@ -134,28 +194,32 @@ class Budget:
 
     def settled(self) -> None:
         """Look at the marks after a call was settled."""
-        for budget in self.chain():
+        for budget in self._chain:
             limits = budget.limits
             if limits.tokens is not None:
-                budget.note("tokens", budget.tokens, limits.tokens)
+                self._note(budget, "tokens", budget.tokens - budget.held_tokens, limits.tokens)
             if limits.cost_usd is not None:
-                budget.note("cost", budget.cost, limits.cost_usd)
+                self._note(budget, "cost", budget.cost - budget.held_cost, limits.cost_usd)
 
     def take_calls(self, wanted: int) -> int:
         """Charge up to `wanted` tool calls and return how many may run; the rest must be refused."""
         granted = wanted
-        for budget in self.chain():
+        for budget in self._chain:
             if budget.limits.calls is not None:
                 granted = min(granted, max(0, budget.limits.calls - budget.calls))
-        for budget in self.chain():
+        for budget in self._chain:
             budget.calls += granted
             if budget.limits.calls is not None:
-                budget.note("calls", budget.calls, budget.limits.calls)
+                self._note(budget, "calls", budget.calls, budget.limits.calls)
         return granted
 
-    def note(self, kind: LimitKind, used: float, limit: float) -> None:
-        """Warn once when `used` reaches 80 % of `limit`."""
-        if used >= WARN_AT * limit and kind not in self._warned:
-            self._warned.add(kind)
-            if self.on_warning is not None:
-                self.on_warning(kind, used, limit, self.scope)
+    def _note(self, budget: Budget, kind: LimitKind, used: float, limit: float) -> None:
+        """Warn this task once when `used` reaches 80 % of a limit of its chain."""
+        mark = (budget.scope, kind)
+        if used < WARN_AT * limit or (mark in self._warned and kind in budget._told):
+            return
+        first = kind not in budget._told
+        budget._told.add(kind)
+        self._warned.add(mark)
+        if self.on_warning is not None:
+            self.on_warning(kind, used, limit, budget.scope, first)

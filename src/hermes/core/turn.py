@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 import msgspec
 
+from hermes.core.allowance import Allowance
 from hermes.core.assemble import Assembler
 from hermes.core.codec import scrub_surrogates
 from hermes.core.compaction import (
+    BYTES_PER_TOKEN,
     Compaction,
     compaction_request,
     estimate_entries,
     estimate_tools,
     protected_start,
 )
-from hermes.core.errors import LimitReached, ModelError
+from hermes.core.errors import LimitKind, LimitReached, ModelError
 from hermes.core.events import (
     BudgetWarned,
     ContextCompacted,
@@ -25,7 +28,6 @@ from hermes.core.events import (
     NoticeDelivered,
     RetryWaiting,
     StreamRestarted,
-    TaskPhase,
     TextDeltaEvent,
     ThinkingDeltaEvent,
     TurnEnded,
@@ -40,12 +42,9 @@ from hermes.core.tools import Tool
 
 __all__ = ["TurnSettings", "Turns"]
 
-#: What is reserved for the answer where no cap is set: design figure for a reply of ordinary length.
-RESERVED_OUTPUT = 4_096
-_SUMMARY_REQUEST = (
-    "You have used all the turns you were given. Without calling tools, write the final report now: what was done, "
-    "what was found, what is missing."
-)
+#: Bytes of a token when room is set aside: fewer than in an estimate, so that what is set aside is enough.
+SAFE_BYTES_PER_TOKEN = 3.0
+_SUMMARY_REQUEST = "Without calling tools, write the final report now: what was done, what was found, what is missing."
 
 
 class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,8 +85,11 @@ class Turns:
         self._number = 0
         self._assembler: Assembler | None = None
         self._reported: tuple[int, int] | None = None  # (history position, tokens up to it) as the provider counted
+        # of which history, how much of it is counted and how much estimated
+        self._sized: tuple[tuple[int, int, tuple[int, int] | None], tuple[int, int]] | None = None
         self._overflowed = False
         self._warnings: list[Notice] = []
+        self._allowance = Allowance(budget, settings.model.profile)
         budget.on_warning = self._warned
 
     # -- the history, with its events -------------------------------------------------------------------------------
@@ -122,12 +124,15 @@ class Turns:
         warnings, self._warnings = self._warnings, []
         return warnings
 
-    def _warned(self, kind: str, used: float, limit: float, scope: str) -> None:
-        self._emit(BudgetWarned(kind=kind, used=used, limit=limit, scope=scope))
+    def _warned(self, kind: LimitKind, used: float, limit: float, scope: str, first: bool) -> None:
+        if first:
+            self._emit(BudgetWarned(kind=kind, used=used, limit=limit, scope=scope))
+        amounts = f"${used:.4g} of ${limit:g}" if kind == "cost" else f"{used:g} of {limit:g} {kind}"
+        shared = "" if scope == self._scope.task_id else " by you and the tasks you share the limit with"
         self._warnings.append(
             Notice(
                 kind="budget",
-                text=f"{used:g} of {limit:g} {kind} are used. Finish the essential part and write your report.",
+                text=f"{amounts} are used{shared}. Finish the essential part and write your report.",
                 at=self._now(),
             )
         )
@@ -136,14 +141,27 @@ class Turns:
 
     def size(self) -> int:
         """Tokens of the next request: what the provider last counted and an estimate of what was added since."""
+        return sum(self._parts())
+
+    def _parts(self) -> tuple[int, int]:
+        """The two parts of `size`: tokens that were counted, and tokens that are estimated."""
+        key = (self._history.next_position, self._history.segment.number, self._reported)
+        if self._sized is None or self._sized[0] != key:
+            self._sized = (key, self._size())
+        return self._sized[1]
+
+    def _size(self) -> tuple[int, int]:
         if self._reported is not None:
             position, tokens = self._reported
-            added = [entry for place, entry in self._history.positions() if place > position]
-            return tokens + estimate_entries(added)
+            return tokens, estimate_entries([entry for place, entry in self._history.positions() if place > position])
         segment = self._history.segment
-        return estimate_entries((User(content=(Text(segment.system),)), *self._history.view())) + estimate_tools(
-            segment.tools
-        )
+        system = User(content=(Text(segment.system),))
+        return 0, estimate_entries((system, *self._history.view())) + estimate_tools(segment.tools)
+
+    def _set_aside(self) -> int:
+        """Tokens to set aside for the next request: an upper bound in place of an estimate."""
+        counted, estimated = self._parts()
+        return counted + _safe(estimated)
 
     def room(self) -> int:
         """Tokens of the window that are still free."""
@@ -159,9 +177,13 @@ class Turns:
         """Ask for the next reply, within budget. Does not append it.
 
         Raises:
-            LimitReached: no budget for another turn.
+            LimitReached: no budget for another turn, or after it none for a closing report.
             ModelError: the model failed for good; a context that overflowed was compacted once first.
         """
+        if self._number > 0 and self._budget.limited():
+            nearly = self._allowance.nearly_out(self._set_aside(), self._settings.max_tokens)
+            if nearly is not None:
+                raise nearly
         self._budget.turn()
         try:
             return await self._call("main", self._history.view(), "auto")
@@ -175,43 +197,49 @@ class Turns:
         self._overflowed = False
         return message
 
-    async def ask_summary(self) -> Assistant:
-        """The one extra call at the cap on turns: no tools, a final report."""
-        notice = Notice(kind="budget", text=_SUMMARY_REQUEST, at=self._now())
+    def can_report(self) -> bool:
+        """Whether the budget has room for a closing report."""
+        return self._allowance.fits(self._set_aside() + _safe(len(_SUMMARY_REQUEST) // 3))
+
+    async def ask_summary(self, why: str) -> Assistant:
+        """The one extra call at a limit: no tools, a final report. `why` begins the request."""
+        notice = Notice(kind="budget", text=f"{why} {_SUMMARY_REQUEST}", at=self._now())
         await self.append([notice])
         return await self._call("summary", self._history.view(), "none")
 
     async def _call(self, purpose: str, entries: tuple[Entry, ...], choice: ToolChoice) -> Assistant:
         settings = self._settings
-        estimate = self.size() if purpose != "compaction" else estimate_entries(entries)
-        room = self._budget.room()
-        max_tokens = settings.max_tokens
-        wanted = max_tokens or min(RESERVED_OUTPUT, settings.model.profile.max_output)
-        if room is not None:
-            wanted = max(1, min(wanted, room - estimate)) if room > estimate else 1
-            max_tokens = wanted
-        reservation = self._budget.reserve(estimate + wanted, self._price(estimate, wanted))
+        side = purpose == "compaction"
+        estimate = estimate_entries(entries) if side else self.size()
+        bound = _safe(estimate) if side else self._set_aside()
+        grant = await self._allowance.grant(bound, settings.max_tokens)
         self._number += 1
         self._emit(TurnStarted(turn=self._number, model=settings.model.name, input_estimate=estimate, purpose=purpose))
-        self._emit(TaskPhase(phase="model"))
-        request = self._request(purpose, entries, choice, max_tokens)
+        request = self._request(purpose, entries, choice, grant.cap)
         began = anyio.current_time()
         self._assembler = assembler = Assembler()
-        spent = Usage(input=estimate, output=0, estimated=True)
+        spent = Usage(input=estimate, estimated=True)
         error = ""
         calls = 0
         try:
             message = await self._stream(request, assembler, estimate)
-            spent = self._priced(message.usage) + assembler.lost
+            if message.usage.estimated and grant.most is not None:
+                message = msgspec.structs.replace(message, usage=grant.most)
+            spent = message.usage
             calls = len(message.calls)
-            message = msgspec.structs.replace(message, usage=spent)
         except ModelError as failure:
             error = str(failure)
-            spent = assembler.lost if not assembler.started else spent + assembler.lost
+            spent = self._spent(assembler, estimate, grant.most) if assembler.started else Usage()
+            raise
+        except BaseException:
+            # Cancelled: what was sent and written is charged and shown all the same.
+            spent = self._spent(assembler, estimate, grant.most) if assembler.started else spent
             raise
         finally:
-            # Also when cancelled: the tokens were sent, so they are charged and shown.
-            reservation.settle(spent)
+            spent = self._allowance.priced(spent)
+            if assembler.lost.total:
+                spent = spent + self._allowance.priced(assembler.lost)
+            grant.reservation.settle(spent)
             self._emit(
                 TurnEnded(
                     turn=self._number,
@@ -224,12 +252,24 @@ class Turns:
                 )
             )
         self._budget.settled()
+        if grant.cap is not None and settings.max_tokens is None and _was_cut(message):
+            self._allowance.widen()
         if purpose != "compaction":
             self._reported = (self._history.next_position, message.usage.input + message.usage.output)
             if message.usage.estimated:
                 self._reported = None
         self._assembler = None
-        return message
+        return msgspec.structs.replace(message, usage=spent)
+
+    @staticmethod
+    def _spent(assembler: Assembler, estimate: int, most: Usage | None) -> Usage:
+        """What a reply that did not come to its end used: what was reported, else the most it may have been."""
+        if assembler.reported is not None:
+            return assembler.reported
+        if most is not None:
+            return most
+        written = Assistant(text=assembler.text + assembler.thinking)
+        return Usage(input=estimate, output=estimate_entries((written,)), estimated=True)
 
     def _request(
         self, purpose: str, entries: tuple[Entry, ...], choice: ToolChoice, max_tokens: int | None
@@ -262,10 +302,11 @@ class Turns:
         )
 
     async def _stream(self, request: ModelRequest, assembler: Assembler, estimate: int) -> Assistant:
+        watched = request.watched
         async with self._settings.model.stream(request) as deltas:
             async for delta in deltas:
                 assembler.push(delta)
-                if request.watched or isinstance(delta, Restarted):
+                if watched or type(delta) is Restarted:
                     self._show(delta)
         guess = Usage(
             input=estimate,
@@ -282,23 +323,6 @@ class Turns:
         elif isinstance(delta, Restarted):
             self._emit(StreamRestarted(attempt=delta.attempt, reason=delta.reason))
             self._emit(RetryWaiting(attempt=delta.attempt, reason=delta.reason, seconds=delta.wait))
-
-    def _price(self, tokens_in: int, tokens_out: int) -> float:
-        profile = self._settings.model.profile
-        return (tokens_in * (profile.price_input or 0.0) + tokens_out * (profile.price_output or 0.0)) / 1e6
-
-    def _priced(self, usage: Usage) -> Usage:
-        """Add the cost where the provider named none and the price is known."""
-        profile = self._settings.model.profile
-        if usage.cost_usd is not None or profile.price_input is None or profile.price_output is None:
-            return usage
-        cached = profile.price_cached if profile.price_cached is not None else profile.price_input
-        cost = (
-            (usage.input - usage.cached) * profile.price_input
-            + usage.cached * cached
-            + usage.output * profile.price_output
-        ) / 1e6
-        return msgspec.structs.replace(usage, cost_usd=cost)
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
@@ -349,3 +373,12 @@ class Turns:
         self._emit(EntryAdded(position=position, entry=summary))
         self._emit(ContextCompacted(segment=new.number, before_tokens=before, after_tokens=self.size()))
         return True
+
+
+def _safe(estimated: int) -> int:
+    """Tokens that an estimate may turn out to be."""
+    return math.ceil(estimated * BYTES_PER_TOKEN / SAFE_BYTES_PER_TOKEN)
+
+
+def _was_cut(message: Assistant) -> bool:
+    return message.stop == "length" or message.finish in ("length", "max_tokens")

@@ -20,7 +20,6 @@ from hermes.core.errors import OperatorError, OwnershipLost, UsageError
 from hermes.core.events import Envelope, TaskAdopted
 from hermes.core.history import History, Segment
 from hermes.core.inbox import FollowUp, SteerMessage
-from hermes.core.limits import Budget
 from hermes.core.messages import Assistant, Entry, Summary, Text, ToolResult, Usage, User
 from hermes.core.model import ToolSpec
 from hermes.core.result import ENDED
@@ -256,7 +255,8 @@ class Recovery:
             workspace=spec.workspace,
             path=(*(parent.scope.path if parent is not None else ()), _label(row)),
         )
-        budget = Budget(spec.limits, row.task_id, parent.budget if parent is not None else None)
+        above = parent.budget if parent is not None else None
+        budget = supervisor.budgets.new(row.task_id, spec, row.session_id, above)
         task = Task(scope, spec, parent=parent, budget=budget, owner=supervisor.owner, emit=supervisor.emit)
         task.epoch = row.epoch
         task.attempt = row.attempt + (0 if counted or row.state in ENDED else 1)

@@ -18,11 +18,15 @@ __all__ = ["ModelChoice", "SpawnRequest", "TaskSpec"]
 
 
 class ModelChoice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which model, by name, and where. Empty fields are inherited from the parent, then from the configuration."""
+    """Which model, by name, and where. Empty fields are inherited from the parent, then from the configuration.
+
+    `route` names the configured route whose key belongs to this address.
+    """
 
     name: str = ""
     provider: str = ""
     base_url: str = ""
+    route: str = ""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,6 +36,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     what it is offered, `ceiling` what its children may be offered. `interactive`: it rests between inputs instead of
     ending. `unattended`: nobody can answer a question. `detached`: its parent neither waits for it nor hears its end as
     a child's (a `/background` run). `workspace` is absolute. `prefill` and `extra` go to the model with each request.
+    `agent` is the agent type it was made from; `tools` keeps only these tools of its toolsets, None all. `output_schema`
+    is the JSON schema of its answer, `check` a command that has to succeed before it counts as done.
+    `session` limits all tasks of the session together, for a task without a parent; None: they share no budget.
     `history` is a conversation that began elsewhere and stands before the goal.
     """
 
@@ -44,6 +51,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ceiling: tuple[str, ...] = ()
     model: ModelChoice = ModelChoice()
     limits: Limits = Limits()
+    session: Limits | None = None
     workspace: str = "."
     interactive: bool = False
     unattended: bool = True
@@ -55,6 +63,10 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extra: Mapping[str, Any] = {}
     source: str = "user"
     history: tuple[Entry, ...] = ()
+    agent: str = ""
+    tools: tuple[str, ...] | None = None
+    output_schema: Mapping[str, Any] | None = None
+    check: str = ""
 
 
 class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):

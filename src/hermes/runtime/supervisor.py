@@ -19,13 +19,14 @@ from hermes.core.events import Envelope, Event, TaskStarted, ToolEnded, ToolProg
 from hermes.core.history import DONE, Pending
 from hermes.core.ids import IdSource, random_hex, task_id
 from hermes.core.inbox import ChildEnd
-from hermes.core.limits import Budget
 from hermes.core.messages import plain_text
 from hermes.core.scope import CallKey, TaskScope
 from hermes.runtime.admission import Admission
+from hermes.runtime.budgets import SessionBudgets
 from hermes.runtime.bus import Bus
 from hermes.runtime.deadlines import Deadlines
 from hermes.runtime.ending import Ending
+from hermes.runtime.policy import Policy
 from hermes.runtime.rows import queued_event, task_row
 from hermes.runtime.spec import SpawnRequest
 from hermes.runtime.task import Task
@@ -36,15 +37,6 @@ __all__ = ["Build", "Policy", "Supervisor"]
 #: Makes the agent of a task that got its slot.
 Build = Callable[[Task], Awaitable[Agent]]
 _PROGRESS = (TurnEnded, ToolStarted, ToolEnded, ToolProgress)
-
-
-class Policy:
-    """What admission knows of the configuration: deepest spawn, most live tasks of a session's tree."""
-
-    def __init__(self, *, max_spawn_depth: int, max_live: int, orchestrators: bool = True) -> None:
-        self.max_spawn_depth = max_spawn_depth
-        self.max_live = max_live
-        self.orchestrators = orchestrators
 
 
 class Supervisor:
@@ -68,6 +60,7 @@ class Supervisor:
         self.bus = bus
         self.store = store
         self.policy = policy
+        self.budgets = SessionBudgets(policy.unpriced)
         self.admission = admission
         self.tasks: dict[str, Task] = {}
         self.clock = clock
@@ -127,6 +120,7 @@ class Supervisor:
 
         Raises:
             AdmissionRefused: depth, live cap, or the subtree is being stopped. Nothing was created.
+            UsageError: money is limited and the model's price unknown. Nothing was created.
             StoreError: the rows could not be written. Nothing runs.
         """
         if key is not None and parent is not None:
@@ -158,6 +152,8 @@ class Supervisor:
             raise AdmissionRefused(f"nothing can be started: {self.broken}")
         if self.closing:
             raise AdmissionRefused("nothing can be started: the program is ending")
+        above = parent.budget if parent is not None else None
+        self.budgets.admit([request.spec for request in requests], session_id, above)
         if parent is None:
             return
         ancestor: Task | None = parent
@@ -198,7 +194,7 @@ class Supervisor:
             workspace=spec.workspace,
             path=(*(parent.scope.path if parent is not None else ()), label),
         )
-        budget = Budget(spec.limits, new_id, parent.budget if parent is not None else None)
+        budget = self.budgets.new(new_id, spec, session_id, parent.budget if parent is not None else None)
         task = Task(scope, spec, parent=parent, budget=budget, owner=self.owner, emit=self.emit)
         self.register(task)
         return task
@@ -354,6 +350,7 @@ class Supervisor:
         self.tasks.pop(task.id, None)
         if task.parent is None:
             self.bus.tree.forget(task.id)
+            self.budgets.forget(task.scope.session_id)
 
     # -- the end of everything --------------------------------------------------------------------------------------
 

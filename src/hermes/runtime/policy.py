@@ -1,0 +1,29 @@
+"""What the supervisor knows of the configuration, as plain data. Nothing is decided here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hermes.runtime.budgets import Unpriced
+
+__all__ = ["Policy"]
+
+
+class Policy:
+    """What admission knows of the configuration: deepest spawn, most live tasks of a session's tree, and which models
+    have no known price. `logs` is where a child that could not even begin leaves a diagnosis, None for nowhere."""
+
+    def __init__(
+        self,
+        *,
+        max_spawn_depth: int,
+        max_live: int,
+        orchestrators: bool = True,
+        unpriced: Unpriced | None = None,
+        logs: Path | None = None,
+    ) -> None:
+        self.max_spawn_depth = max_spawn_depth
+        self.max_live = max_live
+        self.orchestrators = orchestrators
+        self.unpriced = unpriced
+        self.logs = logs
