@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import StoreError
+from hermes.store import keeping_memory as keeping
 from hermes.store.commit import Committed
 from hermes.store.ops import (
     AddEntry,
@@ -27,13 +28,13 @@ from hermes.store.ops import (
     CallRow,
     CallStarted,
     ConsumeDelivery,
+    DeleteSession,
     DeliveryRow,
     EndTask,
     EventRow,
     Fence,
     InboxRow,
     MarkInbox,
-    Op,
     OwnerRow,
     PutDelivery,
     PutInbox,
@@ -43,62 +44,26 @@ from hermes.store.ops import (
     SessionRow,
     SetCallProcess,
     SetTaskState,
+    ShowDelivery,
+    StoreCounts,
     TaskRow,
     TouchSession,
     Unit,
 )
-from hermes.store.refusals import closed, consumed, duplicate, fresh, lost, not_adopted
+from hermes.store.refusals import closed, consumed, fresh, lost, not_adopted
+from hermes.store.tables import Tables
 
 __all__ = ["MemoryStore"]
 
-_MISSING: Any = object()
-_Apply = Callable[["_Tables", Any], None]
+_Apply = Callable[["Tables", Any], None]
 
 
-class _Tables:
-    """Rows by key, and what must be put back if the unit under way is refused."""
-
-    def __init__(self) -> None:
-        self.sessions: dict[str, SessionRow] = {}
-        self.tasks: dict[str, TaskRow] = {}
-        self.spawned: dict[tuple[str, str, int], str] = {}
-        self.prompts: dict[str, str] = {}
-        self.segments: dict[str, dict[int, SegmentRow]] = {}
-        self.entries: dict[str, dict[int, bytes]] = {}
-        self.calls: dict[tuple[str, int], dict[int, CallRow]] = {}
-        self.inbox: dict[str, InboxRow] = {}
-        self.deliveries: dict[str, DeliveryRow] = {}
-        self.events: dict[str, dict[int, EventRow]] = {}
-        self.owners: dict[str, OwnerRow] = {}
-        self.undo: list[tuple[dict[Any, Any], Any, Any]] = []
-
-    def put(self, table: dict[Any, Any], key: Any, row: Any) -> None:
-        """Set a row; remembered for the roll-back."""
-        self.undo.append((table, key, table.get(key, _MISSING)))
-        table[key] = row
-
-    def add(self, table: dict[Any, Any], key: Any, row: Any, op: Op) -> None:
-        """Set a row whose key must be free. Raises StoreError."""
-        if key in table:
-            raise duplicate(op)
-        self.put(table, key, row)
-
-    def roll_back(self) -> None:
-        """Put everything back that was set since `undo` was empty."""
-        while self.undo:
-            table, key, row = self.undo.pop()
-            if row is _MISSING:
-                del table[key]
-            else:
-                table[key] = row
-
-
-def _add_session(tables: _Tables, op: AddSession) -> None:
+def _add_session(tables: Tables, op: AddSession) -> None:
     row = replace(op.row, title=scrub_surrogates(op.row.title), cwd=scrub_surrogates(op.row.cwd))
     tables.add(tables.sessions, row.session_id, row, op)
 
 
-def _touch_session(tables: _Tables, op: TouchSession) -> None:
+def _touch_session(tables: Tables, op: TouchSession) -> None:
     row = tables.sessions.get(op.session_id)
     if row is not None:
         row = replace(
@@ -110,14 +75,14 @@ def _touch_session(tables: _Tables, op: TouchSession) -> None:
         tables.put(tables.sessions, op.session_id, row)
 
 
-def _add_task(tables: _Tables, op: AddTask) -> None:
+def _add_task(tables: Tables, op: AddTask) -> None:
     row = op.row
     tables.add(tables.tasks, row.task_id, replace(row, goal=scrub_surrogates(row.goal)), op)
     if row.parent_id is not None and row.call_key is not None:
         tables.add(tables.spawned, (row.parent_id, row.call_key, row.child_index), row.task_id, op)
 
 
-def _set_state(tables: _Tables, op: SetTaskState) -> None:
+def _set_state(tables: Tables, op: SetTaskState) -> None:
     row = tables.tasks.get(op.task_id)
     if row is not None and row.ended_at is None:
         row = replace(
@@ -129,23 +94,23 @@ def _set_state(tables: _Tables, op: SetTaskState) -> None:
         tables.put(tables.tasks, op.task_id, row)
 
 
-def _end_task(tables: _Tables, op: EndTask) -> None:
+def _end_task(tables: Tables, op: EndTask) -> None:
     row = tables.tasks.get(op.task_id)
     if row is not None and row.ended_at is None:
         tables.put(tables.tasks, op.task_id, replace(row, state=op.state, ended_at=op.ended_at, end=op.end))
 
 
-def _put_segment(tables: _Tables, op: PutSegment) -> None:
+def _put_segment(tables: Tables, op: PutSegment) -> None:
     text = scrub_surrogates(op.row.system)
     row = replace(op.row, system=tables.prompts.setdefault(text, text))  # one copy for a thousand children
     tables.add(tables.segments.setdefault(row.task_id, {}), row.segment, row, op)
 
 
-def _add_entry(tables: _Tables, op: AddEntry) -> None:
+def _add_entry(tables: Tables, op: AddEntry) -> None:
     tables.add(tables.entries.setdefault(op.task_id, {}), op.position, op.body, op)
 
 
-def _call_started(tables: _Tables, op: CallStarted) -> None:
+def _call_started(tables: Tables, op: CallStarted) -> None:
     calls = tables.calls.setdefault((op.task_id, op.position), {})
     row = calls.get(op.index)
     if row is None:
@@ -157,14 +122,14 @@ def _call_started(tables: _Tables, op: CallStarted) -> None:
     tables.put(calls, op.index, row)
 
 
-def _call_process(tables: _Tables, op: SetCallProcess) -> None:
+def _call_process(tables: Tables, op: SetCallProcess) -> None:
     calls = tables.calls.get((op.task_id, op.position), {})
     row = calls.get(op.index)
     if row is not None:
         tables.put(calls, op.index, replace(row, pgid=op.pgid, process_started=op.process_started))
 
 
-def _call_ended(tables: _Tables, op: CallEnded) -> None:
+def _call_ended(tables: Tables, op: CallEnded) -> None:
     calls = tables.calls.setdefault((op.task_id, op.position), {})
     row = calls.get(op.index)
     if row is None:
@@ -175,38 +140,38 @@ def _call_ended(tables: _Tables, op: CallEnded) -> None:
         tables.put(calls, op.index, replace(row, state="ended", ended_at=op.at, result=op.result))
 
 
-def _put_inbox(tables: _Tables, op: PutInbox) -> None:
+def _put_inbox(tables: Tables, op: PutInbox) -> None:
     row = replace(op.row, text=scrub_surrogates(op.row.text))
     tables.add(tables.inbox, row.receipt, row, op)
 
 
-def _mark_inbox(tables: _Tables, op: MarkInbox) -> None:
+def _mark_inbox(tables: Tables, op: MarkInbox) -> None:
     row = tables.inbox.get(op.receipt)
     if row is not None and row.state == "queued":
         tables.put(tables.inbox, op.receipt, replace(row, state=op.state, position=op.position))
 
 
-def _put_delivery(tables: _Tables, op: PutDelivery) -> None:
+def _put_delivery(tables: Tables, op: PutDelivery) -> None:
     if op.row.child_id not in tables.deliveries:
         tables.put(tables.deliveries, op.row.child_id, op.row)
 
 
-def _consume(tables: _Tables, op: ConsumeDelivery) -> None:
+def _consume(tables: Tables, op: ConsumeDelivery) -> None:
     row = tables.deliveries.get(op.child_id)
     if row is None or row.consumed_by not in (None, op.by):
         raise consumed(op)
     tables.put(tables.deliveries, op.child_id, replace(row, consumed_by=op.by))
 
 
-def _add_event(tables: _Tables, op: AddEvent) -> None:
+def _add_event(tables: Tables, op: AddEvent) -> None:
     tables.add(tables.events.setdefault(op.row.session_id, {}), op.row.seq, op.row, op)
 
 
-def _add_owner(tables: _Tables, op: AddOwner) -> None:
+def _add_owner(tables: Tables, op: AddOwner) -> None:
     tables.add(tables.owners, op.row.owner_id, op.row, op)
 
 
-def _adopt(tables: _Tables, op: AdoptTasks) -> None:
+def _adopt(tables: Tables, op: AdoptTasks) -> None:
     found = [row for row in tables.tasks.values() if row.session_id == op.session_id and row.owner == op.from_owner]
     if not found:
         raise not_adopted(op)
@@ -214,13 +179,11 @@ def _adopt(tables: _Tables, op: AdoptTasks) -> None:
         tables.put(tables.tasks, row.task_id, replace(row, owner=op.to_owner, epoch=row.epoch + 1))
 
 
-def _reopen(tables: _Tables, op: ReopenTask) -> None:
+def _reopen(tables: Tables, op: ReopenTask) -> None:
     row = tables.tasks.get(op.task_id)
     if row is None or row.ended_at is None:
         return
-    if op.task_id in tables.deliveries:
-        tables.undo.append((tables.deliveries, op.task_id, tables.deliveries[op.task_id]))
-        del tables.deliveries[op.task_id]
+    tables.drop(tables.deliveries, op.task_id)
     tables.put(
         tables.tasks,
         op.task_id,
@@ -246,6 +209,8 @@ _APPLY: dict[type[msgspec.Struct], _Apply] = {
     AddEvent: _add_event,
     AddOwner: _add_owner,
     AdoptTasks: _adopt,
+    ShowDelivery: keeping.show,
+    DeleteSession: keeping.delete,
     ReopenTask: _reopen,
 }
 
@@ -254,7 +219,7 @@ class MemoryStore:
     """A `Store` without a disk."""
 
     def __init__(self) -> None:
-        self._tables = _Tables()
+        self._tables = Tables()
         self._closed: StoreError | None = None
 
     def submit(self, unit: Unit) -> Committed:
@@ -362,6 +327,21 @@ class MemoryStore:
         """One start of a process that owned tasks."""
         await self._turn()
         return self._tables.owners.get(owner_id)
+
+    async def stale_sessions(self, before: float, limit: int = 1_000) -> list[SessionRow]:
+        """Sessions unused since `before` with nothing unfinished and no unseen end, oldest use first."""
+        await self._turn()
+        return keeping.stale_sessions(self._tables, before)[:limit]
+
+    async def unseen(self, session_id: str | None = None, limit: int = 1_000) -> list[TaskRow]:
+        """Ended tasks whose end nobody was told of, in order of creation."""
+        await self._turn()
+        return keeping.unseen(self._tables, session_id)[:limit]
+
+    async def counts(self) -> StoreCounts:
+        """How much there is."""
+        await self._turn()
+        return keeping.counts(self._tables)
 
     async def close(self) -> None:
         """Take nothing any more. May be called again."""

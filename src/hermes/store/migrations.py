@@ -91,7 +91,13 @@ def journal(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (journal,)
+@migration("0002_shown")
+def shown(db: sqlite3.Connection) -> None:
+    """When a person was shown an end that its conversation has not been told of."""
+    db.execute("ALTER TABLE deliveries ADD COLUMN shown_at REAL")
+
+
+MIGRATIONS: tuple[Migration, ...] = (journal, shown)
 
 
 def migrate(db: sqlite3.Connection, migrations: tuple[Migration, ...] = MIGRATIONS) -> list[str]:

@@ -20,6 +20,7 @@ from hermes.store.rows import (
     Row,
     SegmentRow,
     SessionRow,
+    StoreCounts,
     TaskRow,
 )
 
@@ -34,6 +35,7 @@ __all__ = [
     "CallRow",
     "CallStarted",
     "ConsumeDelivery",
+    "DeleteSession",
     "DeliveryRow",
     "EndTask",
     "EventRow",
@@ -50,7 +52,9 @@ __all__ = [
     "SessionRow",
     "SetCallProcess",
     "SetTaskState",
+    "ShowDelivery",
     "Store",
+    "StoreCounts",
     "TaskRow",
     "Ticket",
     "TouchSession",
@@ -178,6 +182,24 @@ class ConsumeDelivery(Row, frozen=True, kw_only=True, gc=False):
     by: str
 
 
+class ShowDelivery(Row, frozen=True, kw_only=True, gc=False):
+    """Note that a person was shown a pending end. Shown before, or none pending: nothing changes."""
+
+    child_id: str
+    at: float
+
+
+class DeleteSession(Row, frozen=True, kw_only=True, gc=False):
+    """Delete a session with its tasks and all they have. No such session: nothing changes.
+
+    With a task that has not ended, or an end that nobody was told of, the unit fails with StoreError, unless
+    `unfinished` says that they go too.
+    """
+
+    session_id: str
+    unfinished: bool = False
+
+
 class AddEvent(Row, frozen=True, kw_only=True, gc=False):
     """Keep an event."""
 
@@ -217,6 +239,8 @@ Op = (
     | MarkInbox
     | PutDelivery
     | ConsumeDelivery
+    | ShowDelivery
+    | DeleteSession
     | AddEvent
     | AddOwner
     | AdoptTasks
@@ -295,6 +319,15 @@ class Store(Protocol):
         """The greatest `seq` kept for a session, 0 if none: a process that resumes it counts on from there."""
 
     async def owner(self, owner_id: str) -> OwnerRow | None: ...
+
+    async def stale_sessions(self, before: float, limit: int = 1_000) -> list[SessionRow]:
+        """Sessions unused since `before` (seconds since the epoch) with nothing unfinished and no unseen end."""
+
+    async def unseen(self, session_id: str | None = None, limit: int = 1_000) -> list[TaskRow]:
+        """Ended tasks whose end nobody was told of, of one session or of all, in order of creation."""
+
+    async def counts(self) -> StoreCounts:
+        """How much there is."""
 
     async def close(self) -> None:
         """Drain, stop the writer and close, within 5 s, in every exit path."""

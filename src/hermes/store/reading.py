@@ -20,6 +20,7 @@ __all__ = [
     "inbox",
     "last_seq",
     "owner",
+    "rows",
     "segment",
     "session",
     "sessions",
@@ -30,14 +31,15 @@ __all__ = [
 R = TypeVar("R", bound=msgspec.Struct)
 
 
-def _rows(db: sqlite3.Connection, row: type[R], table: str, rest: str, *params: object) -> list[R]:
+def rows(db: sqlite3.Connection, row: type[R], table: str, rest: str, *params: object) -> list[R]:
+    """The rows of a table as values of `row`; `rest` is what follows the table's name."""
     names = row.__struct_fields__
     found = db.execute(f"SELECT {columns(row)} FROM {table} {rest}", params)
     return [row(**dict(zip(names, values, strict=True))) for values in found]
 
 
 def _row(db: sqlite3.Connection, row: type[R], table: str, rest: str, *params: object) -> R | None:
-    found = _rows(db, row, table, rest, *params)
+    found = rows(db, row, table, rest, *params)
     return found[0] if found else None
 
 
@@ -48,14 +50,14 @@ def task(db: sqlite3.Connection, task_id: str) -> TaskRow | None:
 
 def tasks(db: sqlite3.Connection, session_id: str) -> list[TaskRow]:
     """All tasks of a session, in order of creation."""
-    return _rows(db, TaskRow, "tasks", "WHERE session_id = ? ORDER BY n", session_id)
+    return rows(db, TaskRow, "tasks", "WHERE session_id = ? ORDER BY n", session_id)
 
 
 def find_tasks(db: sqlite3.Connection, prefix: str, limit: int) -> list[TaskRow]:
     """Tasks whose id begins with `prefix`, in order of their ids."""
     prefix = scrub_surrogates(prefix)  # typed by a person
     rest = "WHERE task_id >= ? AND substr(task_id, 1, ?) = ? ORDER BY task_id LIMIT ?"
-    return _rows(db, TaskRow, "tasks", rest, prefix, len(prefix), prefix, limit)
+    return rows(db, TaskRow, "tasks", rest, prefix, len(prefix), prefix, limit)
 
 
 def entries(db: sqlite3.Connection, task_id: str, start: int) -> list[tuple[int, bytes]]:
@@ -87,17 +89,17 @@ def segment(db: sqlite3.Connection, task_id: str, prompts: dict[bytes, str]) -> 
 
 def calls(db: sqlite3.Connection, task_id: str, position: int) -> list[CallRow]:
     """The calls of one assistant message, in the order of the calls."""
-    return _rows(db, CallRow, "calls", 'WHERE task_id = ? AND position = ? ORDER BY "index"', task_id, position)
+    return rows(db, CallRow, "calls", 'WHERE task_id = ? AND position = ? ORDER BY "index"', task_id, position)
 
 
 def inbox(db: sqlite3.Connection, task_id: str) -> list[InboxRow]:
     """The control messages of a task, in order of arrival."""
-    return _rows(db, InboxRow, "inbox", "WHERE task_id = ? ORDER BY n", task_id)
+    return rows(db, InboxRow, "inbox", "WHERE task_id = ? ORDER BY n", task_id)
 
 
 def deliveries(db: sqlite3.Connection, target_id: str) -> list[DeliveryRow]:
     """Pending deliveries for a task, oldest first."""
-    return _rows(db, DeliveryRow, "deliveries", "WHERE target_id = ? AND consumed_by IS NULL ORDER BY n", target_id)
+    return rows(db, DeliveryRow, "deliveries", "WHERE target_id = ? AND consumed_by IS NULL ORDER BY n", target_id)
 
 
 def session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
@@ -108,12 +110,12 @@ def session(db: sqlite3.Connection, session_id: str) -> SessionRow | None:
 def sessions(db: sqlite3.Connection, limit: int, source: str | None) -> list[SessionRow]:
     """Newest use first."""
     where, params = ("", ()) if source is None else ("WHERE source = ?", (source,))
-    return _rows(db, SessionRow, "sessions", f"{where} ORDER BY updated_at DESC, n DESC LIMIT ?", *params, limit)
+    return rows(db, SessionRow, "sessions", f"{where} ORDER BY updated_at DESC, n DESC LIMIT ?", *params, limit)
 
 
 def events(db: sqlite3.Connection, session_id: str, after: int, limit: int) -> list[EventRow]:
     """Kept events of a session in order of `seq`."""
-    return _rows(
+    return rows(
         db, EventRow, "events", "WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?", session_id, after, limit
     )
 

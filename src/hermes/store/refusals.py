@@ -14,13 +14,14 @@ from hermes.store.ops import (
     AddTask,
     AdoptTasks,
     ConsumeDelivery,
+    DeleteSession,
     Fence,
     Op,
     PutInbox,
     PutSegment,
 )
 
-__all__ = ["closed", "consumed", "duplicate", "fresh", "lost", "not_adopted", "unfit"]
+__all__ = ["closed", "consumed", "duplicate", "fresh", "lost", "not_adopted", "unfinished", "unfit"]
 
 
 def duplicate(op: Op) -> StoreError:
@@ -87,3 +88,11 @@ def closed(what: str) -> StoreError:
 def fresh(cause: StoreError) -> StoreError:
     """A new error of the same kind and words; raise it `from` the cause: one instance is not raised twice."""
     return type(cause)(str(cause))
+
+
+def unfinished(op: DeleteSession) -> StoreError:
+    """The session has work that goes on, or an end that nobody was told of."""
+    return StoreError(
+        f"session {op.session_id} is not deleted: it has a task that has not ended, or a result that nobody saw; "
+        "look at it with `hermes sessions show`"
+    )

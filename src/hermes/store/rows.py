@@ -12,6 +12,7 @@ __all__ = [
     "OwnerRow",
     "SegmentRow",
     "SessionRow",
+    "StoreCounts",
     "TaskRow",
 ]
 
@@ -103,12 +104,16 @@ class InboxRow(Row, frozen=True, kw_only=True, gc=False):
 
 
 class DeliveryRow(Row, frozen=True, kw_only=True, gc=False):
-    """The one delivery of a child's end. `consumed_by` is a call key or `notice:<position>`; None while pending."""
+    """The one delivery of a child's end. `consumed_by` is a call key or `notice:<position>`; None while pending.
+
+    `shown_at` is when a person was shown a pending end outside its conversation; the conversation is still to be told.
+    """
 
     child_id: str
     target_id: str
     created_at: float
     consumed_by: str | None = None
+    shown_at: float | None = None
 
 
 class EventRow(Row, frozen=True, kw_only=True, gc=False):
@@ -129,3 +134,17 @@ class OwnerRow(Row, frozen=True, kw_only=True, gc=False):
     host: str
     pid: int
     started_at: float
+
+
+class StoreCounts(Row, frozen=True, kw_only=True, gc=False):
+    """How much a journal holds. `unseen` are ends that nobody was told of; `oldest` and `newest` use of a session."""
+
+    sessions: int
+    tasks: int
+    unfinished: int
+    unseen: int
+    entries: int
+    calls: int
+    events: int
+    oldest: float | None = None
+    newest: float | None = None

@@ -16,7 +16,7 @@ import anyio
 
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import StoreError
-from hermes.store import reading
+from hermes.store import keeping, reading
 from hermes.store.commit import Committed, GroupCommit
 from hermes.store.database import Durability, begin, open_reader, open_writer, store_error
 from hermes.store.ops import (
@@ -27,6 +27,7 @@ from hermes.store.ops import (
     OwnerRow,
     SegmentRow,
     SessionRow,
+    StoreCounts,
     TaskRow,
     Unit,
 )
@@ -168,6 +169,18 @@ class SqliteStore:
     async def owner(self, owner_id: str) -> OwnerRow | None:
         """One start of a process that owned tasks."""
         return await self._read(lambda db: reading.owner(db, owner_id))
+
+    async def stale_sessions(self, before: float, limit: int = 1_000) -> list[SessionRow]:
+        """Sessions unused since `before` with nothing unfinished and no unseen end, oldest use first."""
+        return await self._read(lambda db: keeping.stale_sessions(db, before, limit))
+
+    async def unseen(self, session_id: str | None = None, limit: int = 1_000) -> list[TaskRow]:
+        """Ended tasks whose end nobody was told of, in order of creation."""
+        return await self._read(lambda db: keeping.unseen(db, session_id, limit))
+
+    async def counts(self) -> StoreCounts:
+        """How much there is."""
+        return await self._read(keeping.counts)
 
     async def close(self) -> None:
         """Drain, stop both threads and close, within `close_seconds` whatever happens; what then has no outcome ends

@@ -19,6 +19,7 @@ from msgspec.structs import astuple
 
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import StoreError
+from hermes.store.deleting import empty_session
 from hermes.store.ops import (
     AddEntry,
     AddEvent,
@@ -29,6 +30,7 @@ from hermes.store.ops import (
     CallEnded,
     CallStarted,
     ConsumeDelivery,
+    DeleteSession,
     EndTask,
     EventRow,
     Fence,
@@ -43,6 +45,7 @@ from hermes.store.ops import (
     SessionRow,
     SetCallProcess,
     SetTaskState,
+    ShowDelivery,
     TaskRow,
     TouchSession,
     Unit,
@@ -155,10 +158,11 @@ _CALL_ENDED = (
 )
 _MARK = "UPDATE inbox SET state = ?2, position = ?3 WHERE receipt = ?1 AND state = 'queued'"
 _DELIVERY = (
-    "INSERT INTO deliveries (child_id, target_id, created_at, consumed_by) VALUES (?, ?, ?, ?) "
+    "INSERT INTO deliveries (child_id, target_id, created_at, consumed_by, shown_at) VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (child_id) DO NOTHING"
 )
 _CONSUME = "UPDATE deliveries SET consumed_by = ?2 WHERE child_id = ?1 AND (consumed_by IS NULL OR consumed_by = ?2)"
+_SHOW = "UPDATE deliveries SET shown_at = ?2 WHERE child_id = ?1 AND consumed_by IS NULL AND shown_at IS NULL"
 _ADOPT = "UPDATE tasks SET owner = ?3, epoch = epoch + 1 WHERE session_id = ?1 AND owner = ?2"
 _REOPEN = (
     "UPDATE tasks SET state = 'suspended', ended_at = NULL, \"end\" = NULL, attempt = attempt + 1 "
@@ -190,9 +194,11 @@ _STEPS: dict[type[Any], _Step] = {
     AddOwner: _Step(15, _insert("owners", OwnerRow), _row),
     AdoptTasks: _Step(16, _ADOPT, astuple, must_change=True),
     ReopenTask: _Step(18, _REOPEN, astuple, first=_Step(17, _UNDELIVER, astuple)),
+    ShowDelivery: _Step(19, _SHOW, astuple, _DELIVERIES, lambda op: op.child_id),
+    DeleteSession: _Step(20, "DELETE FROM sessions WHERE session_id = ?1", lambda op: (op.session_id,)),
 }
 _ADD_TASK = _STEPS[AddTask].order
-_ALONE = frozenset({_STEPS[AdoptTasks].order, _STEPS[ReopenTask].order})
+_ALONE = frozenset(_STEPS[kind].order for kind in (AdoptTasks, ReopenTask, DeleteSession))
 _ORDERED = sorted(
     {step.order: step for step in [*_STEPS.values(), *(s.first for s in _STEPS.values() if s.first)]}.items()
 )
@@ -216,7 +222,7 @@ def _grouped(units: Sequence[Unit]) -> list[list[_Params]] | None:
 
     Rows of different tables and different rows of one table do not see each other. So grouping is safe as long as no
     row is touched by a statement that runs earlier than one that touched it before, and no fence stands before the task
-    that it names is made. Adoption and reopening touch rows they do not name, so they are never grouped.
+    that it names is made. Adoption, reopening and deletion touch rows they do not name, so they are never grouped.
     """
     rows: list[list[_Params]] = [[] for _ in range(len(_ORDERED))]
     seen: list[dict[Any, int]] = [{} for _ in range(_TABLES)]
@@ -265,6 +271,8 @@ def _apply_grouped(db: sqlite3.Connection, units: Sequence[Unit]) -> bool:
 def _apply_op(db: sqlite3.Connection, op: Op) -> None:
     try:
         step = _STEPS[type(op)]
+        if isinstance(op, DeleteSession):
+            empty_session(db, op)
         if step.first is not None:
             db.execute(step.first.sql, step.first.params(op))
         changed = db.execute(step.sql, step.params(op)).rowcount
