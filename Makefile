@@ -1,6 +1,6 @@
 # Each target sets up what it needs; a second call finds it done.
 .DEFAULT_GOAL := help
-.PHONY: help install run test slow check bench docs lock clean
+.PHONY: help install run test slow crash check bench docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,6 +21,9 @@ test: $(DONE)/dev $(DONE)/local ## run the tests
 
 slow: $(DONE)/dev $(DONE)/local ## run the tests that take longer than a few seconds each
 	@$(BIN)/python -m pytest -m slow --timeout=600 --durations=10
+
+crash: $(DONE)/dev ## kill a tree of tasks at every commit and compare the end with an undisturbed run
+	@$(BIN)/python -m pytest tests/crash -m slow -s -q
 
 check: $(DONE)/dev ## style, types, layers of imports, sizes
 	$(BIN)/ruff check .
