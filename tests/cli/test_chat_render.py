@@ -90,8 +90,8 @@ def test_the_tree_as_lines() -> None:
     )
     assert tree_lines(tree, 12.0) == [
         "Tasks: 1 running, 1 queued, 1 ended",
-        "▶ main_1 · running building · 12.0s · 1 calls · 1.2k tok · $0.0100 · do it",
-        "├─ ▶ sa-1 · running quota 30 s · 10.0s · 1 calls · 1.2k tok · $0.0100 · active 9.0s ago · first",
+        "▶ main_1 · running building · 12.0s · 1 call · 1.2k tok · $0.0100 · do it",
+        "├─ ▶ sa-1 · running quota 30 s · 10.0s · 1 call · 1.2k tok · $0.0100 · active 9.0s ago · first",
         "│  └─ … sa-2 · queued · deep",
         "└─ ✗ sa-3 · failed · 4.0s · second",
     ]

@@ -79,7 +79,7 @@ class Attempts:
             attempt=item.attempt,
             prompt=item.row.prompt,
             workspace=str(workspace),
-            state_dir=str(self._folder.path / "state"),
+            state_dir=str(self._folder.state),
             system=self._system,
             toolsets=draw.toolsets,
             max_turns=self._settings.max_turns,

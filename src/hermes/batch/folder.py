@@ -20,7 +20,7 @@ import msgspec
 
 from hermes.batch.settings import BatchSettings
 from hermes.core.codec import encode_json
-from hermes.core.errors import OperatorError, StoreFull, TryLater
+from hermes.core.errors import OperatorError, StoreFull, TryLater, UsageError
 
 __all__ = ["RowEntry", "RunFolder", "RunMeta", "Session", "replace_file", "write_errors"]
 
@@ -73,6 +73,8 @@ class RunFolder:
         self.records_path = self.path / "records.jsonl"
         self.lock_path = self.path / "run.lock"
         self.workspaces = self.path / "workspaces"
+        #: Of the tasks while they run: state of their shells, output too long to be shown.
+        self.state = self.path / "state"
 
     def batch_path(self, number: int) -> Path:
         """The file of batch `number`."""
@@ -88,6 +90,10 @@ class RunFolder:
             return any(entry.name != self.lock_path.name for entry in self.path.iterdir())
         except FileNotFoundError:
             return False
+        except NotADirectoryError:
+            raise UsageError(
+                f"{self.path} cannot be the folder of a run: a file stands in its way. Move that, or start elsewhere."
+            ) from None
 
     def read_meta(self) -> RunMeta | None:
         """Read `run.json`; None if there is none.
@@ -128,8 +134,9 @@ class RunFolder:
         )
 
     def remove_workspaces(self) -> None:
-        """Remove what is left of the rows' working copies."""
+        """Remove what is left of the rows' working copies and of the state of their tasks."""
         shutil.rmtree(self.workspaces, ignore_errors=True)
+        shutil.rmtree(self.state, ignore_errors=True)
 
     def move_aside(self, stamp: str) -> Path:
         """Move the folder to a free name beside it and return that."""

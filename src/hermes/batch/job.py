@@ -128,7 +128,9 @@ def _prepare(options: JobOptions, data_dir: Path, held: ExitStack) -> _Prepared:
         )
     notes = []
     if dataset.replaced_surrogates:
-        notes.append(f"{dataset.replaced_surrogates} texts of the dataset hold half characters; they were replaced.")
+        count = dataset.replaced_surrogates
+        texts = "1 text of the dataset holds" if count == 1 else f"{count} texts of the dataset hold"
+        notes.append(f"{texts} half characters (lone surrogates); they were replaced.")
     if plan.lasting:
         notes.append(f"{plan.lasting} failed rows would fail again and are left alone; --retry=KIND runs them anyhow.")
     if meta is not None and is_damaged(folder.path):

@@ -1,22 +1,30 @@
 """How far a run is, for the person who watches it: the counts, one line of text, and two ways to show it.
 
-On a terminal one bar and one line, elsewhere a line every 30 s. A run in which nothing has advanced for 60 s says what
-it waits for. Decides nothing about the run.
+On a terminal one bar, one line and the tasks that run, elsewhere a line every 30 s. A run in which nothing has advanced
+for 60 s says what it waits for. Decides nothing about the run; what the tasks are called and do comes from the caller.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes.batch.record import Head
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.progress import Progress as RichProgress
 
-__all__ = ["BarDisplay", "Display", "LineDisplay", "Progress", "Running", "StallWatch", "duration_text"]
+__all__ = ["BarDisplay", "Display", "LineDisplay", "Progress", "Running", "StallWatch", "Tree", "duration_text"]
+
+#: Draws the tasks that run: at most so many lines of so many columns.
+Tree = Callable[[int, int], Sequence[str]]
+
+#: Most lines of tasks under the bar.
+TREE_LINES = 12
 
 
 @dataclass(slots=True)
@@ -182,24 +190,59 @@ class LineDisplay:
 
 
 class BarDisplay:
-    """One bar and one line on a terminal. `console` is a `rich.console.Console`."""
+    """One bar, one line and under them the tasks that run, on a terminal. `console` is a `rich.console.Console`."""
 
-    def __init__(self, console: Any) -> None:
+    def __init__(self, console: Any, tree: Tree = lambda most, width: ()) -> None:
         # edge: costs 60 ms to import and is wanted only on a terminal
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+        from rich.live import Live
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
 
+        self._console = console
+        self._tree = tree
+        self._line = "starting"
+        self._shown = False
         self._bar: RichProgress = Progress(
-            BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"), console=console, auto_refresh=False
+            BarColumn(bar_width=None), TaskProgressColumn(), TimeElapsedColumn(), console=console, expand=True
         )
-        self._task = self._bar.add_task("starting", total=None)
-        self._bar.start()
+        self._task = self._bar.add_task("", total=None)
+        self._live: Live = Live(console=console, auto_refresh=False, get_renderable=self._drawing)
+        self._open()
+
+    def _open(self) -> None:
+        self._shown = True
+        self._live.start(refresh=True)
+
+    def _drawing(self) -> Any:
+        # edge: as above
+        from rich.console import Group
+        from rich.text import Text
+
+        most = min(TREE_LINES, self._console.height - 4) if self._shown else 0
+        lines = self._tree(most, self._console.width) if most > 0 else ()
+        texts = [Text(line, no_wrap=True, overflow="ellipsis", style="dim") for line in lines]
+        return Group(self._bar, Text(self._line), *texts)
 
     def update(self, progress: Progress, now: float) -> None:
-        self._bar.update(self._task, total=progress.total, completed=progress.done, description=progress.line(now))
-        self._bar.refresh()
+        self._line = progress.line(now)
+        self._bar.update(self._task, total=progress.total, completed=progress.done)
+
+    def refresh(self) -> None:
+        """Draw again; for a caller that does so a few times a second."""
+        if self._shown:
+            self._live.refresh()
 
     def note(self, text: str) -> None:
-        self._bar.console.print(text, markup=False, highlight=False)
+        self._live.console.print(text, markup=False, highlight=False)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal to somebody else for the length of the block."""
+        self.close()
+        try:
+            yield
+        finally:
+            self._open()
 
     def close(self) -> None:
-        self._bar.stop()
+        self._shown = False  # drawn a last time without the tasks: what stays is the bar with its counts
+        self._live.stop()

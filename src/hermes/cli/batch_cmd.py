@@ -4,9 +4,9 @@ by `hermes.batch`."""
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,15 +16,19 @@ import msgspec
 
 from hermes.batch.distribution import DISTRIBUTIONS
 from hermes.batch.job import JobOptions, OpenEngine, run_job
-from hermes.batch.progress import BarDisplay, Display, LineDisplay
+from hermes.batch.progress import BarDisplay, Display, LineDisplay, Tree
 from hermes.batch.run import StopSwitch
 from hermes.batch.settings import EFFORTS
 from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
-from hermes.cli.options import GlobalOptions, options_of, refused
+from hermes.cli.options import GlobalOptions, listened, options_of, refused
 from hermes.core.errors import UsageError
 
 __all__ = ["BatchParts", "batch"]
+
+DATA = Path("data")
+#: Seconds between two drawings of the running rows.
+REDRAW = 0.25
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -38,10 +42,15 @@ Examples:
 
 
 class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command works with where it is not the ordinary one: put one on the context's chain of objects."""
+    """What the command works with where it is not the ordinary one: put one on the context's chain of objects.
+
+    `tree` draws the rows that run; `announce` is given what takes the line that names the model.
+    """
 
     open_engine: OpenEngine
-    data_dir: Path = Path("data")
+    data_dir: Path = DATA
+    tree: Tree = lambda most, width: ()
+    announce: Callable[[Callable[[str], None]], None] = lambda say: None
 
 
 def _option(name: str, **more: Any) -> Callable[[_Command], _Command]:
@@ -133,19 +142,23 @@ def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
 
 def _ordinary_parts(context: click.Context) -> BatchParts:
     # edge: the whole runtime, wanted only when a batch really starts
-    from hermes.cli.batch_engine import engine_opener
+    from hermes.cli.batch_engine import BatchEngine
 
-    return BatchParts(open_engine=engine_opener(options_of(context)))
+    engine = BatchEngine(options_of(context), DATA)
+    return BatchParts(open_engine=engine.open, tree=engine.tree, announce=engine.announce)
 
 
 async def _run(options: JobOptions, parts: BatchParts) -> int:
     terminal = sys.stderr.isatty()
-    display = _display(terminal)
+    display = _display(terminal, parts.tree)
+    parts.announce(display.note)
     switch = StopSwitch()
     code = 130
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(_signals, switch, group.cancel_scope)
+            if isinstance(display, BarDisplay):
+                group.start_soon(_redraw, display)
             code = await run_job(
                 options,
                 open_engine=parts.open_engine,
@@ -168,23 +181,29 @@ async def _run(options: JobOptions, parts: BatchParts) -> int:
     return switch.cause.exit_code if switch.cause is not None else code
 
 
-def _display(terminal: bool) -> Display:
+async def _redraw(display: BarDisplay) -> None:
+    while True:
+        display.refresh()
+        await anyio.sleep(REDRAW)
+
+
+def _display(terminal: bool, tree: Tree) -> Display:
     if not terminal:
         return LineDisplay(lambda line: click.echo(line, err=True))
     # edge: costs 60 ms to import and is wanted only on a terminal
     from rich.console import Console
 
-    return BarDisplay(Console(stderr=True))
+    return BarDisplay(Console(stderr=True), tree)
 
 
 async def _signals(switch: StopSwitch, scope: anyio.CancelScope) -> None:
     """The first Ctrl+C lets rows in flight end for a second and saves; the second stops at once."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+    with anyio.open_signal_receiver(*listened()) as received:
         async for number in received:
             if switch.cause is not None and switch.cause.kind == "interrupted":
                 scope.cancel()
                 return
-            code = 130 if number == signal.SIGINT else 143
+            code = 128 + number
             switch.stop(StopCause(kind="interrupted", message="interrupted; what has ended is saved", exit_code=code))
             if not switch.attached:
                 scope.cancel()
@@ -193,7 +212,8 @@ async def _signals(switch: StopSwitch, scope: anyio.CancelScope) -> None:
 
 async def _ask(display: Display, why: str) -> bool:
     display.note(f"{why}\nPress Enter to go on all the same, or q and Enter to stop.")
-    await anyio.wait_readable(sys.stdin.fileno())
+    with display.paused() if isinstance(display, BarDisplay) else nullcontext():
+        await anyio.wait_readable(sys.stdin.fileno())
     answer = os.read(sys.stdin.fileno(), 100).decode("utf-8", "replace").strip().lower()
     return not answer.startswith(("q", "n"))
 
@@ -208,6 +228,6 @@ async def _ask(display: Display, why: str) -> bool:
 def show(context: click.Context, run_name: str, count: int, which: str) -> None:
     """Print rows of a run in readable form."""
     parts = context.find_object(BatchParts)
-    data_dir = parts.data_dir if parts is not None else Path("data")
+    data_dir = parts.data_dir if parts is not None else DATA
     for line in show_rows(data_dir, run_name, which, count):
         click.echo(line)

@@ -1,30 +1,40 @@
-"""Opens the runtime for a batch: endpoint, model and toolsets as for any other command."""
+"""Opens the runtime for a batch: endpoint, model and toolsets as for any other command; and shows what runs in it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 
 from hermes.batch.execute import RuntimeEngine
-from hermes.batch.job import OpenEngine
+from hermes.batch.folder import RunFolder
 from hermes.batch.rollout import Engine
 from hermes.batch.settings import BatchSettings
+from hermes.cli.oneshot import describe_source
 from hermes.cli.options import GlobalOptions, open_sources
-from hermes.compose import Parts, open_runtime, select_toolsets
+from hermes.cli.tree_text import live_lines
+from hermes.compose import Assembly, Parts, open_runtime, select_toolsets
 from hermes.runtime.runtime import tune_collector
 from hermes.runtime.spec import ModelChoice
 
-__all__ = ["engine_opener"]
+__all__ = ["BatchEngine"]
 
 
-def engine_opener(options: GlobalOptions) -> OpenEngine:
-    """Return what opens the engine for the settings of a run."""
+class BatchEngine:
+    """What opens the engine of a run, and what a person sees of it."""
+
+    def __init__(self, options: GlobalOptions, data_dir: Path) -> None:
+        self._options = options
+        self._data_dir = data_dir
+        self._assembly: Assembly | None = None
+        self._say: Callable[[str], None] = lambda line: None
 
     @asynccontextmanager
-    async def opened(settings: BatchSettings) -> AsyncIterator[Engine]:
-        given = msgspec.structs.replace(options, model=settings.model or options.model)
+    async def open(self, settings: BatchSettings) -> AsyncIterator[Engine]:
+        """Open the engine for the settings of a run."""
+        given = msgspec.structs.replace(self._options, model=settings.model or self._options.model)
         sources = open_sources(given)
         configuration = sources.loaded.require()
         endpoint = sources.endpoint(base_url=settings.base_url or "", api_key=settings.api_key or "")
@@ -34,16 +44,31 @@ def engine_opener(options: GlobalOptions) -> OpenEngine:
             keys=sources.keys,
             variables=sources.variables,
             secrets=sources.secrets(),
-            yolo=options.yolo,
+            yolo=self._options.yolo,
             memory=True,  # the run's folder is the record; a rollout that is cut off starts over
+            state_root=RunFolder(self._data_dir, settings.run_name).state,
         )
         async with open_runtime(parts) as assembly:
             tune_collector()
-            yield RuntimeEngine(
-                assembly.runtime,
-                model=assembly.model,
-                choice=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
-                ceiling=select_toolsets(configuration, assembly.runtime.registry).names,
-            )
+            self._assembly = assembly
+            self._say(describe_source(assembly))
+            try:
+                yield RuntimeEngine(
+                    assembly.runtime,
+                    model=assembly.model,
+                    choice=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
+                    ceiling=select_toolsets(configuration, assembly.runtime.registry).names,
+                )
+            finally:
+                self._assembly = None
 
-    return opened
+    def announce(self, say: Callable[[str], None]) -> None:
+        """Let `say` take the line that names the model, once the engine is open."""
+        self._say = say
+
+    def tree(self, most: int, width: int) -> list[str]:
+        """The rows that run and their children, in at most `most` lines."""
+        if self._assembly is None:
+            return []
+        runtime = self._assembly.runtime
+        return live_lines(runtime.bus.tree, runtime.clock.now(), most=most, width=width)

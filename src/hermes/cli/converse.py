@@ -8,7 +8,8 @@ import anyio
 
 from hermes.cli.composer import Composer, LineComposer, PromptComposer
 from hermes.cli.interactive import Chat
-from hermes.cli.oneshot import EXIT_TERMINATED, listened
+from hermes.cli.oneshot import EXIT_TERMINATED
+from hermes.cli.options import listened
 from hermes.compose import Parts, open_runtime
 from hermes.runtime.runtime import tune_collector
 

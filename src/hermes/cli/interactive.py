@@ -10,7 +10,7 @@ import msgspec
 
 from hermes.cli.commands import Commands, parse
 from hermes.cli.composer import Composer, Screen, Signal
-from hermes.cli.oneshot import EXIT_INTERRUPTED, TINY_LABEL, describe_source
+from hermes.cli.oneshot import EXIT_INTERRUPTED, describe_source
 from hermes.cli.questions import Questions
 from hermes.cli.render import cost, duration, one_line, panel, quantity
 from hermes.cli.stream import Narrator
@@ -135,8 +135,7 @@ class Chat:
         self.leave()
 
     def _greet(self) -> None:
-        label = f" — {TINY_LABEL}" if self.assembly.model.profile.tiny else ""
-        self.screen.note(f"Hermes · {describe_source(self.assembly)}{label}")
+        self.screen.note(f"Hermes · {describe_source(self.assembly)}")
         self.screen.note(f"{self.workspace} · /help lists the commands")
         for note in self.notes:
             self.screen.note(f"note: {note}")

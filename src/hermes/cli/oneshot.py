@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from hermes.cli.options import listened
 from hermes.cli.output import JsonLines, Output
 from hermes.cli.render import one_line
 from hermes.cli.stream import Narrator
@@ -24,21 +25,19 @@ from hermes.core.errors import HermesError
 from hermes.core.events import SCHEMA, Envelope, StreamRestarted, TextDeltaEvent, TurnStarted
 from hermes.core.messages import Usage
 from hermes.core.result import TaskResult
+from hermes.providers.weights import LABEL
 from hermes.runtime.runtime import tune_collector
 from hermes.runtime.task import Task
 
 __all__ = [
-    "TINY_LABEL",
     "OneShot",
     "Request",
     "describe_source",
     "exit_code",
     "failed",
-    "listened",
     "unwrapped",
 ]
 
-TINY_LABEL = "tiny local model: for trying the pipeline"
 #: Failures that are over after a while or after money came in: exit code 75.
 _WAITING_HELPS = frozenset({"rate_limit", "overloaded", "billing"})
 EXIT_TIMEOUT, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_LATER = 124, 130, 143, 75
@@ -125,10 +124,7 @@ class OneShot:
             return self._finish(self._task, result)
 
     def _announce(self, assembly: Assembly, notes: tuple[str, ...]) -> None:
-        if assembly.model.profile.tiny:
-            self._output.note(f"{assembly.endpoint.model} — {TINY_LABEL}", always=True)
-        else:
-            self._output.note(describe_source(assembly))
+        self._output.note(describe_source(assembly), always=assembly.model.profile.tiny)
         for note in (*self._parts.loaded.warnings, *notes):
             self._output.note(f"note: {note}", always=True)
         if assembly.runtime.gate.yolo:
@@ -256,12 +252,6 @@ class OneShot:
             await self._assembly.runtime.control.cancel([self._task], text)
 
 
-def listened() -> list[signal.Signals]:
-    """The signals to act on: those that whoever started the process did not have ignored (nohup, a shell's `&`)."""
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
-
-
 def exit_code(task: Task, result: TaskResult) -> int:
     """0 answered, 1 failed, 75 quota or budget, 130 cancelled. A turn limit that still brought a text is an answer."""
     if result.state == "completed":
@@ -282,8 +272,10 @@ def result_line(result: TaskResult, session_id: str | None, code: int) -> bytes:
 
 
 def describe_source(assembly: Assembly) -> str:
-    """Which model answers, where, and where its key came from."""
+    """Which model answers, where, and where its key came from; a tiny one is labelled."""
     endpoint = assembly.endpoint
+    if assembly.model.profile.tiny:
+        return f"{endpoint.model} — {LABEL}"
     return f"{endpoint.model} · {endpoint.provider} · key: {endpoint.key_source}"
 
 

@@ -7,6 +7,7 @@ and merges what it got over the global ones.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
@@ -32,6 +33,7 @@ __all__ = [
     "Sources",
     "merged",
     "home_of",
+    "listened",
     "open_sources",
     "options_of",
     "refused",
@@ -130,6 +132,12 @@ def open_sources(options: GlobalOptions, environ: Mapping[str, str] | None = Non
         keys=find_keys(environ, loaded.dotenv, pool),
         variables={**loaded.dotenv, **environ},
     )
+
+
+def listened() -> list[signal.Signals]:
+    """The signals to act on: those that whoever started the process did not have ignored (nohup, a shell's `&`)."""
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 class _Names(click.ParamType[tuple[str, ...]]):

@@ -89,8 +89,8 @@ def quantity(number: int) -> str:
 
 
 def cost(usage: Usage) -> str:
-    """Money, where the price is known: `$0.0123`, else nothing."""
-    return f"${usage.cost_usd:.4f}" if usage.cost_usd is not None else ""
+    """Money, where there is a price and it is known: `$0.0123`, else nothing."""
+    return f"${usage.cost_usd:.4f}" if usage.cost_usd else ""
 
 
 def usage_text(usage: Usage) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from hermes.cli.render import cost, duration, one_line, quantity
 from hermes.core.messages import Usage
 from hermes.core.result import async_status
 from hermes.core.views import TaskView, TreeView
 
-__all__ = ["task_details", "tree_lines"]
+__all__ = ["live_lines", "task_details", "tree_lines"]
 
 #: Most tasks that are listed; the rest is counted.
 MOST = 200
@@ -46,6 +47,22 @@ def tree_lines(tree: TreeView, now: float, *, session_id: str | None = None, wid
     return lines
 
 
+def live_lines(tree: TreeView, now: float, *, most: int, width: int) -> list[str]:
+    """What runs right now in at most `most` lines of `width` columns: tasks without a parent, those that have children
+    first, each with its children below it. `now` is the wall clock in seconds."""
+    roots = [view for view in tree.roots() if not view.ended]
+    roots.sort(key=lambda view: not tree.children.get(view.task_id))
+    lines: list[str] = []
+    for place, root in enumerate(roots):
+        rows = [one_row(tree, view, now, lead, width) for view, lead, _ in islice(_walk(tree, root, "", ""), most)]
+        left = len(roots) - place
+        room = most - len(lines) - (left > 1)  # the last line counts what finds no room
+        if len(rows) > room and lines:
+            return [*lines, f"… and {left} more"]
+        lines += rows[: max(room, 1)]
+    return lines
+
+
 def _walk(tree: TreeView, view: TaskView, lead: str, below: str) -> Iterator[tuple[TaskView, str, str]]:
     yield view, lead, below
     children = [tree.tasks[child] for child in tree.children.get(view.task_id, ()) if child in tree.tasks]
@@ -63,7 +80,7 @@ def one_row(tree: TreeView, view: TaskView, now: float, lead: str = "", width: i
     if view.state != "queued":
         parts.append(duration(view.seconds(now)))
     if calls:
-        parts += [f"{calls} calls", f"{quantity(usage.total)} tok", cost(usage)]
+        parts += [f"{calls} call{'s' if calls > 1 else ''}", f"{quantity(usage.total)} tok", cost(usage)]
     if view.state == "running" and view.last_activity:
         parts.append(f"active {duration(max(0.0, now - view.last_activity))} ago")
     text = lead + " · ".join(part for part in parts if part)
