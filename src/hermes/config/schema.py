@@ -11,6 +11,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from hermes.config.notify import NotifySettings
+from hermes.config.unused import KNOWN_UNUSED
+
 __all__ = [
     "FIELDS",
     "KNOWN_UNUSED",
@@ -24,6 +27,7 @@ __all__ = [
     "Field",
     "ModelOverride",
     "ModelSettings",
+    "NotifySettings",
     "ProviderSettings",
     "RouteSettings",
     "RuntimeSettings",
@@ -264,6 +268,16 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
         Literal["process", "power"],
         Meta(description="What a committed step survives: the process being killed, or the power failing (slower)."),
     ] = "process"
+    keep_days: Annotated[
+        AtLeastOne | None,
+        Meta(
+            description="Days that a session stays after its last use; unfinished work and results nobody saw stay "
+            "longer. `unlimited`, 0 and null: for ever."
+        ),
+    ] = 30
+    transcript_days: Annotated[
+        int, Meta(description="Days that live transcripts of tasks stay; 0: none are written.", ge=0)
+    ] = 7
 
 
 class DisplaySettings(_Section, frozen=True, kw_only=True):
@@ -319,6 +333,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     budget: BudgetSettings = BudgetSettings()
     approvals: ApprovalSettings = ApprovalSettings()
     store: StoreSettings = StoreSettings()
+    notify: NotifySettings = NotifySettings()
     display: DisplaySettings = DisplaySettings()
     compression: CompressionSettings = CompressionSettings()
 
@@ -366,24 +381,3 @@ def _fields() -> tuple[dict[str, Field], dict[str, type[msgspec.Struct]]]:
 
 #: Every setting by dotted key, and the sections by name.
 FIELDS, SECTIONS = _fields()
-
-_UNUSED = """
-    store.keep_days provider base_url api_key api_mode fallback_providers fallback_model credential_pool_strategies
-    custom_toolsets mcp_servers prefill_messages_file auxiliary kanban goals personalities skills memory gateway hooks
-    web browser voice tts stt security logging checkpoints session_reset privacy cron updates
-    model.streaming model.api_mode model.max_tokens
-    agent.budget_warning_ratio agent.gateway_timeout agent.gateway_timeout_warning agent.service_tier
-    agent.stall_guards agent.empty_response_guard agent.turn_liveness agent.clarify_timeout agent.verbose
-    agent.system_prompt agent.personalities
-    terminal.docker_image terminal.singularity_image terminal.modal_image terminal.daytona_image
-    terminal.docker_forward_env terminal.docker_env terminal.docker_volumes terminal.docker_extra_args
-    terminal.docker_mount_cwd_to_workspace terminal.docker_network terminal.docker_shm_size terminal.container_cpu
-    terminal.container_memory terminal.container_disk terminal.container_persistent terminal.home_mode
-    terminal.persistent_shell terminal.oneshot_completion_wait_seconds terminal.lifetime_seconds
-    delegation.api_mode delegation.inherit_mcp_toolsets delegation.independent_completions
-    delegation.oneshot_max_children
-    display.interface compression.summary_model compression.target_ratio compression.protect_first_n
-"""
-
-#: Settings of other programs that share `config.yaml`: kept, accepted and without effect here.
-KNOWN_UNUSED: frozenset[str] = frozenset(_UNUSED.split())

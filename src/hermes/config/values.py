@@ -19,7 +19,7 @@ from hermes.config.schema import FIELDS, KNOWN_UNUSED, SECTIONS, Field
 __all__ = ["Misfit", "convert_value", "nearest_key", "substitute", "unsupported", "wanted"]
 
 _UNLIMITED = {"none", "unlimited", "inf", "infinite", "null", "0", "-1", ""}
-_UNLIMITED_KEYS = {"agent.max_turns", "delegation.max_iterations"}
+_UNLIMITED_KEYS = {"agent.max_turns", "delegation.max_iterations", "store.keep_days"}
 _OFF_IS_ZERO = {"delegation.child_timeout_seconds", "agent.run_budget_seconds"}
 _FLOORS: Mapping[str, float] = {
     "delegation.max_concurrent_children": 1,
@@ -52,7 +52,7 @@ def _soften(field: Field, value: Any) -> Any:
         return None
     if field.key in _OFF_IS_ZERO and str(value).strip().lower() in {"0", "0.0", "none", ""}:
         return None
-    if tuple in origins and isinstance(value, str):
+    if tuple in origins and isinstance(value, str) and str not in kinds:
         return [part.strip() for part in value.split(",") if part.strip()]
     if field.key == "platform_toolsets" and isinstance(value, Mapping):
         return {name: _words(entry) for name, entry in value.items()}
@@ -111,7 +111,7 @@ def convert_value(key: str, value: Any) -> tuple[Any, str]:
         if inner and isinstance(soft, (dict, list)):
             place = inner[1].replace("[...]", _culprit(field, soft), 1).lstrip(".")
             raise Misfit(f"{str(error).split(' - at')[0]} at {place}") from None
-        secret = key.endswith("api_key")
+        secret = key.endswith(("api_key", "webhook"))
         shown = "a value of another kind" if secret or len(repr(value)) > 80 else repr(value)
         raise Misfit(f"expected {wanted(field)}{' ' + bound[1] if bound else ''}, found {shown}") from None
     floor = _FLOORS.get(key)
@@ -134,14 +134,16 @@ def _culprit(field: Field, value: Any) -> str:
 
 
 def unsupported(key: str, value: Any) -> str:
-    """Why a value that asks for isolation cannot be honoured here; empty if there is nothing to say.
+    """Why a value cannot be honoured here; empty if there is nothing to say.
 
-    Ignoring it would run commands with less isolation than was asked for.
+    Ignoring one that asks for isolation would run commands with less of it than was asked for.
     """
     if key == "terminal.backend" and isinstance(value, str) and value not in ("local", ""):
         return f"the backend {value!r} is not in this release and commands would run on this machine. Set it to local"
     if key == "delegation.worktree_isolation" and value is True:
         return "worktree isolation is not in this release and children would share one folder. Set it to false"
+    if key == "notify.webhook" and isinstance(value, str) and value and not value.startswith(("http://", "https://")):
+        return "the address has to begin with http:// or https:// (a ${NAME} in it has to be set)"
     return ""
 
 
