@@ -71,7 +71,7 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
     With a question the answer alone goes to stdout, everything else to stderr. Exit code: 0 answered, 1 failed,
     2 wrong usage, 75 quota or budget used up, 124 out of time, 130 interrupted.
     """
-    names = ("model", "toolsets", "provider", "max_turns", "run_budget", "yolo", "usage_file")
+    names = ("model", "toolsets", "provider", "max_turns", "run_budget", "max_cost", "yolo", "usage_file")
     options = merged(options_of(context), reasoning=reasoning, **{name: given.pop(name) for name in names})
     if directory is not None:
         try:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hermes.cli.budget_text import budget_rows, read_money, with_money
 from hermes.cli.oneshot import describe_source
 from hermes.cli.render import aligned, one_line, usage_text
 from hermes.cli.tree_text import one_row, task_details, tree_lines
-from hermes.core.messages import Usage
+from hermes.core.limits import Limits
+from hermes.core.usage import TURN_ENDED, fold, stored_call
 from hermes.runtime.task import Task
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ COMMANDS = (
     _Entry("new", ("reset",), "/new", "a new conversation"),
     _Entry("status", (), "/status", "session, model, what runs"),
     _Entry("usage", (), "/usage", "tokens and money so far"),
+    _Entry("budget", (), "/budget [USD]", "what this conversation may cost; /budget 20 changes it, none lifts it"),
     _Entry("tools", (), "/tools", "the tools of this conversation"),
     _Entry("quit", ("exit",), "/quit", "leave"),
 )
@@ -107,6 +110,7 @@ class Commands:
             "new": self.new,
             "status": self.status,
             "usage": self.usage,
+            "budget": self.budget,
             "tools": self.tools,
             "quit": self.quit,
         }
@@ -262,22 +266,30 @@ class Commands:
         self._say(*aligned(rows))
 
     async def usage(self, argument: str) -> None:
-        """Tokens and money."""
+        """Tokens and money, from the calls that are stored."""
         chat = self._chat
-        views = [view for view in chat.tree.tasks.values() if chat.session and view.session_id == chat.session.id]
-        main = [view for view in views if view.kind == "main"]
-        total = sum((view.usage for view in views), Usage())
-        own = sum((view.usage for view in main), Usage())
-        calls = sum(view.api_calls for view in views)
-        self._say(
-            *aligned(
-                [
-                    ("conversation", usage_text(own)),
-                    ("with all tasks", f"{usage_text(total)}, {calls} calls of the model"),
-                    ("cached, reasoning", f"{total.cached}, {total.reasoning} tokens"),
-                ]
-            )
+        rows = await chat.runtime.store.events_of_type(TURN_ENDED, session_id=chat.session.id) if chat.session else []
+        calls = [stored_call(row.task_id, row.session_id, row.at, row.body) for row in rows]
+        table = fold(calls, "purpose")
+        self._say(*aligned([(line.key, usage_text(line.usage)) for line in table.lines]))
+        total = table.total
+        unknown = f", {total.unpriced} calls of unknown price" if total.unpriced else ""
+        detail = (
+            f"{total.calls} calls of the model, {total.usage.cached} tokens cached, {total.usage.reasoning} reasoning"
         )
+        self._say(*aligned([("all together", f"{usage_text(total.usage)}{unknown}"), ("", detail)]))
+
+    async def budget(self, argument: str) -> None:
+        """Show or change what the conversation and its tasks may cost."""
+        chat = self._chat
+        budget = chat.runtime.supervisor.budgets.of(chat.session.id) if chat.session is not None else None
+        limits = budget.limits if budget is not None else chat.spec.session or Limits()
+        if argument:
+            limits = with_money(chat.assembly, limits, read_money(argument))
+            chat.spec = msgspec.structs.replace(chat.spec, session=limits)
+            if budget is not None:
+                budget.change(limits)
+        self._say(*aligned(budget_rows(limits, budget)))
 
     async def tools(self, argument: str) -> None:
         """The tools in use."""

@@ -31,6 +31,8 @@ async def converse(
         tune_collector()
         composer: Composer = LineComposer() if plain else PromptComposer()
         chat = Chat(assembly, composer, workspace=workspace, toolsets=toolsets, verbose=verbose, source=source)
+        # What cannot be held is refused now and not with the first line.
+        assembly.runtime.supervisor.budgets.admit([chat.spec], "", None)
         async with anyio.create_task_group() as group:
             group.start_soon(_signals, chat)
             group.start_soon(_ticks, chat)

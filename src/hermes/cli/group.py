@@ -37,6 +37,7 @@ COMMANDS: dict[str, _Entry] = {
     "tools": _Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
     "config": _Entry("hermes.cli.config_cmd", "config", "Read and change settings."),
     "sessions": _Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations."),
+    "usage": _Entry("hermes.cli.usage_cmd", "usage", "What was spent, from the calls that are stored."),
     "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
     "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
 }
@@ -109,6 +110,8 @@ def cli(context: click.Context, /, reasoning: str | None, **given: Any) -> int |
     if context.invoked_subcommand is not None:
         if options.prompt is not None:
             raise UsageError(f"-z and the command {context.invoked_subcommand} exclude each other. Give one of them.")
+        if options.max_cost is not None and context.invoked_subcommand != "chat":
+            raise UsageError(f"--max-cost is a limit of chat and does nothing in {context.invoked_subcommand}.")
         return None
     args = ["-Q", f"--query={options.prompt}"] if options.prompt is not None else []
     command = cli.get_command(context, "chat")

@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from hermes.cli.budget_text import price_note
 from hermes.cli.options import listened
 from hermes.cli.output import JsonLines, Output
 from hermes.cli.render import one_line
@@ -114,7 +115,8 @@ class OneShot:
                 workspace=self._request.workspace,
                 toolsets=self._request.toolsets,
             )
-            self._announce(assembly, notes)
+            unpriced = price_note(assembly, spec)
+            self._announce(assembly, (*notes, unpriced) if unpriced is not None else notes)
             subscription = assembly.runtime.bus.subscribe(self._listener(assembly), self._is_main)
             try:
                 self._task = await assembly.runtime.start(spec, source=self._request.source)

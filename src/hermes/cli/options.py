@@ -50,7 +50,8 @@ UNSET = "unset"
 class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What was said before the subcommand (or merged in after it). Empty or None means not given.
 
-    `max_turns` is `unset`, a number, or None for unlimited. `run_budget` is seconds. `prompt` is the one of `-z`.
+    `max_turns` is `unset`, a number, or None for unlimited. `run_budget` is seconds, `max_cost` US dollars. `prompt` is
+    the one of `-z`.
     """
 
     model: str = ""
@@ -64,6 +65,7 @@ class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
     usage_file: str | None = None
     yolo: bool = False
+    max_cost: float | None = None
 
     def flags(self) -> dict[str, Any]:
         """The settings these options stand for, by dotted key."""
@@ -76,6 +78,8 @@ class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
             found["agent.max_turns"] = self.max_turns
         if self.run_budget is not None:
             found["agent.run_budget_seconds"] = self.run_budget
+        if self.max_cost is not None:
+            found["budget.session_usd"] = self.max_cost
         if self.yolo:
             found["approvals.mode"] = "allow"
         return found
@@ -184,14 +188,21 @@ _OPTIONS: tuple[Callable[[_Command], _Command], ...] = (
         metavar="SECONDS",
         help="Running time of a one-shot run.",
     ),
+    click.option(
+        "--max-cost",
+        type=click.FloatRange(min=0),
+        default=None,
+        metavar="USD",
+        help="What the session and its tasks may cost in US dollars; 0: no limit.",
+    ),
     click.option("--yolo", is_flag=True, help="Run dangerous commands without asking."),
 )
 
 
 def run_options(command: _Command) -> _Command:
-    """Give a command the options of a run: -m -t --provider --reasoning --max-turns --run-budget --yolo.
+    """Give a command the options of a run: -m -t --provider --reasoning --max-turns --run-budget --max-cost --yolo.
 
-    They arrive as `model, toolsets, provider, reasoning, max_turns, run_budget, yolo`; see `merged`.
+    They arrive as `model, toolsets, provider, reasoning, max_turns, run_budget, max_cost, yolo`; see `merged`.
     """
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -200,7 +211,10 @@ def run_options(command: _Command) -> _Command:
 
 def merged(options: GlobalOptions, **given: Any) -> GlobalOptions:
     """`options` with those of `given` that were really given (not None, empty, False or `unset`)."""
-    known = {name: value for name, value in given.items() if name == "max_turns" or value not in (None, "", False)}
+    numbers = ("max_turns", "max_cost")  # 0 has a meaning
+    known = {name: value for name, value in given.items() if name in numbers or value not in (None, "", False)}
+    if known.get("max_cost", 0.0) is None:
+        del known["max_cost"]
     if known.get("max_turns") == UNSET:
         del known["max_turns"]
     return msgspec.structs.replace(options, **known)

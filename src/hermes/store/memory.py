@@ -295,6 +295,13 @@ class MemoryStore:
         await self._turn()
         return [row for row in self._tables.inbox.values() if row.task_id == task_id]
 
+    async def queued(self, owner: str) -> list[InboxRow]:
+        """Queued control messages of the tasks of an owner, in order of arrival."""
+        await self._turn()
+        tables = self._tables
+        waiting = [row for row in tables.inbox.values() if row.state == "queued"]
+        return [row for row in waiting if (task := tables.tasks.get(row.task_id)) is not None and task.owner == owner]
+
     async def deliveries(self, target_id: str) -> list[DeliveryRow]:
         """Pending deliveries for a task, oldest first."""
         await self._turn()
@@ -317,6 +324,14 @@ class MemoryStore:
         await self._turn()
         found = self._tables.events.get(session_id, {})
         return [found[seq] for seq in sorted(seq for seq in found if seq > after)[:limit]]
+
+    async def events_of_type(self, type_: str, since: float = 0.0, session_id: str | None = None) -> list[EventRow]:
+        """Kept events of one type from `since` on, of one session or of all, oldest first."""
+        await self._turn()
+        sessions = self._tables.events
+        found = [sessions.get(session_id, {})] if session_id is not None else sessions.values()
+        rows = [row for events in found for row in events.values() if row.type == type_ and row.at >= since]
+        return sorted(rows, key=lambda row: (row.at, row.session_id, row.seq))
 
     async def last_seq(self, session_id: str) -> int:
         """The greatest `seq` kept for a session, 0 if none."""

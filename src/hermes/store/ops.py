@@ -304,6 +304,9 @@ class Store(Protocol):
 
     async def inbox(self, task_id: str) -> list[InboxRow]: ...
 
+    async def queued(self, owner: str) -> list[InboxRow]:
+        """Queued control messages of all tasks that `owner` has (empty: that were let go), in order of arrival."""
+
     async def deliveries(self, target_id: str) -> list[DeliveryRow]:
         """Pending deliveries for a task."""
 
@@ -314,6 +317,9 @@ class Store(Protocol):
 
     async def events(self, session_id: str, after: int = 0, limit: int = 10_000) -> list[EventRow]:
         """Kept events of a session in order of `seq` greater than `after`."""
+
+    async def events_of_type(self, type_: str, since: float = 0.0, session_id: str | None = None) -> list[EventRow]:
+        """Kept events of one type from `since` on, of one session or of all, oldest first."""
 
     async def last_seq(self, session_id: str) -> int:
         """The greatest `seq` kept for a session, 0 if none: a process that resumes it counts on from there."""

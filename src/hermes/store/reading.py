@@ -16,10 +16,12 @@ __all__ = [
     "deliveries",
     "entries",
     "events",
+    "events_of_type",
     "find_tasks",
     "inbox",
     "last_seq",
     "owner",
+    "queued",
     "rows",
     "segment",
     "session",
@@ -97,6 +99,15 @@ def inbox(db: sqlite3.Connection, task_id: str) -> list[InboxRow]:
     return rows(db, InboxRow, "inbox", "WHERE task_id = ? ORDER BY n", task_id)
 
 
+def queued(db: sqlite3.Connection, owner: str) -> list[InboxRow]:
+    """Queued control messages of the tasks of an owner, in order of arrival."""
+    rest = (
+        "AS i WHERE i.state = 'queued' AND EXISTS (SELECT 1 FROM tasks AS t WHERE t.task_id = i.task_id "
+        "AND t.owner = ?) ORDER BY i.n"
+    )
+    return rows(db, InboxRow, "inbox", rest, owner)
+
+
 def deliveries(db: sqlite3.Connection, target_id: str) -> list[DeliveryRow]:
     """Pending deliveries for a task, oldest first."""
     return rows(db, DeliveryRow, "deliveries", "WHERE target_id = ? AND consumed_by IS NULL ORDER BY n", target_id)
@@ -118,6 +129,14 @@ def events(db: sqlite3.Connection, session_id: str, after: int, limit: int) -> l
     return rows(
         db, EventRow, "events", "WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT ?", session_id, after, limit
     )
+
+
+def events_of_type(db: sqlite3.Connection, type_: str, since: float, session_id: str | None) -> list[EventRow]:
+    """Kept events of one type from `since` on, of one session or of all, oldest first."""
+    where, params = "WHERE type = ? AND at >= ?", (type_, since)
+    if session_id is None:
+        return rows(db, EventRow, "events", f"{where} ORDER BY at, session_id, seq", *params)
+    return rows(db, EventRow, "events", f"{where} AND session_id = ? ORDER BY at, seq", *params, session_id)
 
 
 def last_seq(db: sqlite3.Connection, session_id: str) -> int:

@@ -146,6 +146,10 @@ class SqliteStore:
         """The control messages of a task, in order of arrival."""
         return await self._read(lambda db: reading.inbox(db, task_id))
 
+    async def queued(self, owner: str) -> list[InboxRow]:
+        """Queued control messages of the tasks of an owner, in order of arrival."""
+        return await self._read(lambda db: reading.queued(db, owner))
+
     async def deliveries(self, target_id: str) -> list[DeliveryRow]:
         """Pending deliveries for a task, oldest first."""
         return await self._read(lambda db: reading.deliveries(db, target_id))
@@ -161,6 +165,10 @@ class SqliteStore:
     async def events(self, session_id: str, after: int = 0, limit: int = 10_000) -> list[EventRow]:
         """Kept events of a session in order of `seq` greater than `after`."""
         return await self._read(lambda db: reading.events(db, session_id, after, limit))
+
+    async def events_of_type(self, type_: str, since: float = 0.0, session_id: str | None = None) -> list[EventRow]:
+        """Kept events of one type from `since` on, of one session or of all, oldest first."""
+        return await self._read(lambda db: reading.events_of_type(db, type_, since, session_id))
 
     async def last_seq(self, session_id: str) -> int:
         """The greatest `seq` kept for a session, 0 if none."""
