@@ -8,7 +8,7 @@ import msgspec
 
 from hermes.core.messages import Usage
 
-__all__ = ["ChildRef", "TaskResult", "ToolTrace", "async_status", "delegate_status", "exit_reason"]
+__all__ = ["CheckResult", "ChildRef", "TaskResult", "ToolTrace", "Verdict", "async_status", "delegate_status", "exit_reason"]
 
 #: The ends of a task, in core words.
 ENDED = frozenset({"completed", "exhausted", "timed_out", "cancelled", "failed"})
@@ -71,6 +71,36 @@ class ChildRef(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The command that decided whether a task is done. `exit_code` is None where it was killed or not allowed;
+    `output` is the end of what it printed."""
+
+    command: str
+    passed: bool
+    exit_code: int | None = None
+    output: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runtime found of a final answer. `schema_valid` is None where no schema was asked for; `output` is the
+    value that was read from the answer."""
+
+    schema_valid: bool | None = None
+    schema_errors: tuple[str, ...] = ()
+    output: Any = None
+    check: CheckResult | None = None
+
+    def public(self) -> dict[str, Any]:
+        """The keys it adds to a result."""
+        keys: dict[str, Any] = {}
+        if self.schema_valid is not None:
+            errors = list(self.schema_errors)
+            keys = {"output": self.output, "schema_valid": self.schema_valid, "schema_errors": errors}
+        if self.check is not None:
+            keys["check"] = msgspec.to_builtins(self.check)
+        return keys
+
+
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a task ended. `summary` is the whole final text; readers cut it to their room. `usage` is the task's own,
     `subtree_usage` includes everything under it. `elapsed` is seconds."""
@@ -97,7 +127,10 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     missed_steer: tuple[str, ...] = ()
     children: tuple[ChildRef, ...] = ()
     report_path: str = ""
+    diagnostic_path: str = ""
     output: tuple[str, ...] = ()
+    agent: str = ""
+    verdict: Verdict = Verdict()
 
     def public(self) -> dict[str, Any]:
         """The keys of the documented result, for JSON answers."""
@@ -107,6 +140,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
             "exit_reason": self.exit_reason,
             "summary": self.summary,
             "report_path": self.report_path or None,
+            "diagnostic_path": self.diagnostic_path or None,
             "truncated": self.truncated,
             "elapsed": round(self.elapsed, 2),
             "api_calls": self.api_calls,
@@ -120,6 +154,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
             "missed_steer": list(self.missed_steer),
             "children": [msgspec.to_builtins(child) for child in self.children],
             "error": self.error or None,
+            **({"agent": self.agent} if self.agent else {}),
+            **self.verdict.public(),
         }
 
 

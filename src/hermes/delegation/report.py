@@ -105,13 +105,17 @@ class Reports:
             entry["timeout_seconds"] = task.spec.limits.clock
         if result.state == "timed_out":
             entry["timeout_phase"] = "after_llm_calls" if result.api_calls else "before_first_llm_call"
+        if result.diagnostic_path:
+            entry["diagnostic_path"] = result.diagnostic_path
         if result.missed_steer:
             entry["missed_steer"] = list(result.missed_steer)
         if result.files_written:
             entry["files_written"] = list(result.files_written)
         if path:
             entry["report_path"] = path
-        return entry
+        if result.agent:
+            entry["agent"] = result.agent
+        return entry | result.verdict.public()
 
     def collected(
         self, task: Task, room_chars: int, *, timed_out: bool, elapsed: float, lines: Sequence[str]
@@ -136,11 +140,15 @@ class Reports:
             answer["error"] = result.error
         if path:
             answer["report_path"] = path
+        if result.diagnostic_path:
+            answer["diagnostic_path"] = result.diagnostic_path
         if result.missed_steer:
             answer["missed_steer"] = list(result.missed_steer)
         if result.children:
             answer["children"] = [msgspec.to_builtins(child) for child in result.children]
-        return answer
+        if result.agent:
+            answer["agent"] = result.agent
+        return answer | result.verdict.public()
 
     def notice(self, task: Task, room_tokens: int, dispatched_at: float | None = None) -> str:
         """What an idle or busy parent reads of a child's end: self-contained, since it may have forgotten the child."""
@@ -162,6 +170,14 @@ class Reports:
             lines.append(f"Error: {result.error}")
         if result.missed_steer:
             lines.append(f"Corrections that came too late: {'; '.join(result.missed_steer)}")
+        if result.verdict.schema_valid is not None:
+            errors = "; ".join(result.verdict.schema_errors)
+            lines.append("Answer fits its schema." if not errors else f"Answer does not fit its schema: {errors}")
+        if result.verdict.check is not None:
+            check = result.verdict.check
+            lines.append(
+                f"Check `{check.command}`: {'passed' if check.passed else 'failed: ' + _fit(check.output, 2_000)}"
+            )
         return "\n".join([*lines, "--- RESULT ---", text or "(no text)"])
 
 

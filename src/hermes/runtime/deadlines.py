@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import anyio
 from anyio.abc import TaskGroup
 
 from hermes.core.views import TreeView
-from hermes.runtime.task import Task
+from hermes.runtime.diagnosis import diagnose, running_coroutines
+from hermes.runtime.task import StopReason, Task
 
 __all__ = ["TICK", "Deadlines"]
 
@@ -23,6 +27,7 @@ class Deadlines:
         self._tree = tree
         self._tasks: dict[str, Task] = {}
         self._added = anyio.Event()
+        self._running: Mapping[str, Any] | None = None
 
     def start(self, group: TaskGroup) -> None:
         """Begin watching, in the given task group."""
@@ -52,13 +57,22 @@ class Deadlines:
                     task.started_at += slept
                     task.last_step += slept
                 self._check(task, now)
+            self._running = None
 
     def _check(self, task: Task, now: float) -> None:
         limits, view = task.spec.limits, self._tree.tasks.get(task.id)
         phase = f" in phase {view.phase or 'building'} {view.phase_detail}".rstrip() if view is not None else ""
         started = task.started_at if task.started_at is not None else now
         if limits.clock is not None and now - started >= limits.clock:
-            task.halt("clock", f"the time limit of {limits.clock:g} s passed{phase}")
+            self._halt(task, "clock", f"the time limit of {limits.clock:g} s passed{phase}", now)
         elif limits.inactivity is not None and now - task.last_step >= limits.inactivity:
             if not task.living_children():
-                task.halt("inactivity", f"inactive: no step for {limits.inactivity:g} s{phase}")
+                self._halt(task, "inactivity", f"inactive: no step for {limits.inactivity:g} s{phase}", now)
+
+    def _halt(self, task: Task, reason: StopReason, text: str, now: float) -> None:
+        view = self._tree.tasks.get(task.id)
+        if task.parent is not None and task.stop is None and (view is None or view.api_calls == 0):
+            if self._running is None:  # once a look: it goes through every task of the loop
+                self._running = running_coroutines()
+            task.diagnosis = diagnose(task, view, text, now, self._running)
+        task.halt(reason, text)

@@ -7,14 +7,16 @@ import traceback
 from typing import TYPE_CHECKING, Literal
 
 import anyio
+import msgspec
 
 from hermes.core.agent import Outcome
 from hermes.core.codec import encode_json
 from hermes.core.errors import HermesError, OperatorError
 from hermes.core.events import ControlMissed, TaskEnded, TaskSuspended
 from hermes.core.messages import plain_text
-from hermes.core.result import ChildRef, TaskResult, async_status, exit_reason
+from hermes.core.result import ChildRef, TaskResult, Verdict, async_status, exit_reason
 from hermes.core.views import TaskView
+from hermes.runtime.diagnosis import write_diagnosis
 from hermes.runtime.task import Task
 from hermes.store.ops import DeliveryRow, EndTask, Fence, MarkInbox, Op, PutDelivery, SetTaskState, Unit
 
@@ -46,6 +48,8 @@ class Ending:
         await self.clean(task)
         supervisor.admission.release(task)
         result = self._result(task, state, error, outcome)
+        if task.diagnosis:
+            result = msgspec.structs.replace(result, diagnostic_path=await self._diagnosed(task))
         told = task.parent is not None and not task.spec.detached
         ops: list[Op] = [
             EndTask(
@@ -81,6 +85,19 @@ class Ending:
         task.history = None  # an ended task keeps its result, not its conversation
         supervisor.left(task)
         supervisor.tell(task)
+
+    async def _diagnosed(self, task: Task) -> str:
+        """Write what a child was doing that never got an answer; the path, empty where there is none."""
+        supervisor = self._supervisor
+        logs = supervisor.policy.logs
+        if logs is None:
+            return ""
+        text = supervisor.redact(task.diagnosis.encode("utf-8", "replace"))
+        try:
+            return await write_diagnosis(logs, task.id, supervisor.clock.now(), text)
+        except OSError as error:
+            logger.warning("the diagnosis of task %s could not be written: %s", task.id, error)
+            return ""
 
     async def clean(self, task: Task) -> None:
         """End what the task's environment still runs. Safe to call twice."""
@@ -130,7 +147,7 @@ class Ending:
         now = anyio.current_time()
         text = outcome.text if outcome is not None else self._last_text(task)
         note = ""
-        if state == "completed" and not text.strip():
+        if state in ("completed", "exhausted", "timed_out") and not text.strip():
             done = ", ".join(trace.tool for trace in view.trace) or "no tool calls"
             note = f"The task ended without a final text. Calls made: {done}."
         return TaskResult(
@@ -156,6 +173,8 @@ class Ending:
             missed_steer=tuple(steer.text for steer in task.inbox.steers),
             children=tuple(ChildRef(task_id=child.id, status=async_status(child.state)) for child in task.children),
             output=tuple(view.lines),
+            agent=task.spec.agent,
+            verdict=_verdict(task),
         )
 
     @staticmethod
@@ -183,6 +202,13 @@ class Ending:
                 truncated=result.truncated,
             )
         )
+
+
+def _verdict(task: Task) -> Verdict:
+    """What was found of the answer; one that was never looked at has not been found valid."""
+    if task.spec.output_schema is None or task.verdict.schema_valid is not None:
+        return task.verdict
+    return Verdict(schema_valid=False, schema_errors=("the task ended before its answer was checked",))
 
 
 def failure_of(result: TaskResult) -> OperatorError:

@@ -14,7 +14,7 @@ from hermes.core.history import History
 from hermes.core.inbox import Inbox
 from hermes.core.limits import Budget
 from hermes.core.model import Model, ToolSpec
-from hermes.core.result import TaskResult
+from hermes.core.result import TaskResult, Verdict
 from hermes.core.scope import TaskScope
 from hermes.runtime.spec import TaskSpec
 
@@ -58,11 +58,13 @@ class Task:
         self.cancel_scope = anyio.CancelScope()
         self.stop: StopReason | None = None
         self.stop_text = ""
+        self.diagnosis = ""  # what it was doing when time ran out before its model answered once
         self.ending = False  # its end is decided and on its way to the disk
         self.closed = False  # no more children may be born under it
         self.done = anyio.Event()
         self.started = anyio.Event()
         self.result: TaskResult | None = None
+        self.verdict = Verdict()  # of its answer so far
         self.slot = False
         self.counted = False
         self.lent = 0
