@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from hermes.compose.parts import Parts
 from hermes.core.errors import HermesError
 from hermes.core.model import Model
-from hermes.credentials import Endpoint, EndpointFlags, find_endpoint, is_embedded
+from hermes.credentials import Endpoint, EndpointFlags, MissingKey, find_endpoint, is_embedded
+from hermes.credentials.keys import checked_url, origin
 from hermes.providers.catalog import Catalog
 from hermes.providers.openai_chat import Endpoint as ModelEndpoint
 from hermes.runtime.spec import ModelChoice
 
 __all__ = ["Models"]
+
+_REFERENCE = re.compile(r"\$\{\w+\}")
 
 
 class Models:
@@ -27,6 +32,11 @@ class Models:
             return self._parts.model
         endpoint = self._endpoint(choice)
         return self._catalog.model(endpoint.model, ModelEndpoint(base_url=endpoint.base_url, api_key=endpoint.api_key))
+
+    def check(self, choice: ModelChoice) -> None:
+        """Raise what making this model would raise for want of a server or a key: UsageError, ConfigError."""
+        if self._parts.model is None:
+            self._endpoint(choice)
 
     def unpriced(self, choice: ModelChoice) -> str | None:
         """The name of a choice's model if its price is unknown, None if it is known."""
@@ -46,14 +56,37 @@ class Models:
         parts, main = self._parts, self._parts.endpoint
         if is_embedded(choice.name) and main.provider != "embedded":
             return find_endpoint(parts.loaded.settings, EndpointFlags(model=choice.name), parts.keys, parts.variables)
-        same = choice.base_url in ("", main.base_url) and choice.provider in ("", main.provider)
+        own_key = self._key(choice) if choice.route else ""
+        same = not own_key and choice.base_url in ("", main.base_url) and choice.provider in ("", main.provider)
         if same and (choice.name in ("", main.model) or main.provider != "embedded"):
             return msgspec.structs.replace(main, model=choice.name or main.model)
-        children = parts.loaded.settings.delegation
         flags = EndpointFlags(
             model=choice.name,
             provider="" if choice.base_url else choice.provider,
             base_url=choice.base_url,
-            api_key=children.api_key if choice.base_url and choice.base_url == children.base_url else "",
+            api_key=self._key(choice),
         )
         return find_endpoint(parts.loaded.settings, flags, parts.keys, parts.variables)
+
+    def _key(self, choice: ModelChoice) -> str:
+        """The key that the settings give for exactly this address; empty where they name none. A key whose route has
+        been pointed to another server since does not go along."""
+        children, main = self._parts.loaded.settings.delegation, self._parts.endpoint
+        route = children.routes.get(choice.route)
+        if route is not None and route.api_key and (route.base_url or route.provider):
+            if route.base_url == choice.base_url and (route.base_url or route.provider == choice.provider):
+                return self._written(route.api_key, f"delegation.routes.{choice.route}.api_key")
+        if not choice.base_url:
+            return ""
+        if choice.base_url == children.base_url and children.api_key:
+            return self._written(children.api_key, "delegation.api_key")
+        return (
+            main.api_key
+            if main.base_url and origin(checked_url(choice.base_url, "base_url")) == origin(main.base_url)
+            else ""
+        )
+
+    def _written(self, secret: str, where: str) -> str:
+        if _REFERENCE.fullmatch(secret):
+            raise MissingKey(f"{where} is {secret}, but no such variable is set. Export it or put it into .env.")
+        return secret

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.to_thread
 
+from hermes.compose.children import delegation_policy, levels_above
 from hermes.compose.models import Models
 from hermes.compose.parts import Assembly, Parts
 from hermes.config import Settings
@@ -23,10 +24,11 @@ from hermes.core.environment import Environment
 from hermes.core.errors import StoreError, UsageError
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.toolsets import ToolsetRegistry
-from hermes.credentials import known_secrets
+from hermes.credentials import known_secrets, settings_secrets
 from hermes.credentials.redact import Redactor
+from hermes.delegation.acceptance import Acceptance
 from hermes.delegation.background import AsyncDelegationToolset
-from hermes.delegation.policy import DelegationPolicy
+from hermes.delegation.library import AgentLibrary
 from hermes.delegation.report import Reports
 from hermes.delegation.toolset import Delegation, DelegationToolset
 from hermes.environments.local import LocalEnvironment, LocalSettings
@@ -119,7 +121,8 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
 
 
 def _redactor(parts: Parts) -> Redactor:
-    more = [secret for secret in (parts.endpoint.api_key, *parts.secrets) if secret]
+    named = settings_secrets(parts.loaded.settings, parts.variables)
+    more = [secret for secret in (parts.endpoint.api_key, *parts.secrets, *named) if secret]
     return Redactor(known_secrets(parts.environ or os.environ, parts.loaded.dotenv, more=more))
 
 
@@ -163,7 +166,9 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
         return str(state_root / task.scope.session_id / task.id)
 
     reports = Reports(state_dir)
-    delegation = Delegation(_delegation_policy(settings), reports)
+    above = levels_above(settings, parts.environ or os.environ)
+    policy = delegation_policy(settings, above)
+    delegation = Delegation(policy, reports, agents=AgentLibrary(home.path), resolve=models.check)
     bus = Bus()
     gate = Gate(
         mode=settings.approvals.mode,
@@ -173,14 +178,14 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
         redact=redactor.text,
     )
     registry = _registry(parts, delegation, tasks)
-    builder = _builder(parts, redactor, store, models, registry, gate, state_dir)
+    builder = _builder(parts, redactor, store, models, registry, gate, state_dir, delegation)
     supervisor = Supervisor(
         store=store,
         bus=bus,
         admission=Admission(max_running=max_running(settings), max_children=settings.delegation.children_at_once),
         build=builder.build,
         policy=Policy(
-            max_spawn_depth=settings.delegation.max_spawn_depth,
+            max_spawn_depth=policy.max_spawn_depth,
             max_live=settings.delegation.live_children,
             orchestrators=settings.delegation.orchestrator_enabled,
             unpriced=models.unpriced,
@@ -216,6 +221,7 @@ def _builder(
     registry: ToolsetRegistry,
     gate: Gate,
     state_dir: Callable[[Task], str],
+    delegation: Delegation,
 ) -> Builder:
     settings = parts.loaded.settings
     return Builder(
@@ -231,6 +237,8 @@ def _builder(
             threshold=settings.compression.threshold,
             protect_last=settings.compression.protect_last_n,
         ),
+        prepare=delegation.prepare,
+        accept=Acceptance(gate, timeout=settings.terminal.timeout),
     )
 
 
@@ -240,20 +248,6 @@ def _room(task: Task) -> int:
     while parent is not None and parent.model is None:
         parent = parent.parent
     return parent.model.profile.window // 4 if parent is not None and parent.model is not None else 16_000
-
-
-def _delegation_policy(settings: Settings) -> DelegationPolicy:
-    children = settings.delegation
-    return DelegationPolicy(
-        max_spawn_depth=children.max_spawn_depth,
-        orchestrator_enabled=children.orchestrator_enabled,
-        max_iterations=children.max_iterations,
-        child_timeout=children.child_timeout_seconds or None,
-        inactivity=children.inactivity_seconds,
-        model=ModelChoice(name=children.model, provider=children.provider, base_url=children.base_url),
-        reasoning_effort=children.reasoning_effort or None,
-        default_toolsets=children.default_toolsets,
-    )
 
 
 def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task]) -> ToolsetRegistry:
@@ -285,7 +279,11 @@ def _environments(
 ) -> Callable[[Task], Environment]:
     settings = parts.loaded.settings
     commands = anyio.CapacityLimiter(settings.terminal.max_parallel or 4 * (os.cpu_count() or 2))
-    local = LocalSettings(timeout=settings.terminal.timeout, env_passthrough=settings.terminal.env_passthrough)
+    local = LocalSettings(
+        timeout=settings.terminal.timeout,
+        env_passthrough=settings.terminal.env_passthrough,
+        levels_above=levels_above(settings, parts.environ or os.environ),
+    )
 
     def make(task: Task) -> Environment:
         return LocalEnvironment(

@@ -3,6 +3,7 @@
 - steer: a correction, delivered at the next boundary, never interrupts;
 - follow_up: the next input, delivered when the task would stop;
 - notify: the end of a child, delivered at a boundary, all pending ones together;
+- remark: what the runtime has to say itself, delivered at a boundary;
 - interrupt: cancels the turn that runs, and nothing else.
 
 Persistence is the supervisor's: it stores a message before it puts it here, and the history's append marks it taken.
@@ -15,7 +16,7 @@ import msgspec
 
 from hermes.core.messages import Content
 
-__all__ = ["ChildEnd", "FollowUp", "Inbox", "SteerMessage"]
+__all__ = ["ChildEnd", "FollowUp", "Inbox", "Remark", "SteerMessage"]
 
 
 class SteerMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,13 @@ class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something the runtime tells the model, by the kind of its notice."""
+
+    kind: str
+    text: str
+
+
 class Inbox:
     """Queues of one task. Only the event loop's thread touches it."""
 
@@ -50,6 +58,7 @@ class Inbox:
         self.steers: list[SteerMessage] = []
         self.follow_ups: list[FollowUp] = []
         self.ends: list[ChildEnd] = []
+        self.remarks: list[Remark] = []
         self.closed = False
         self._turn: anyio.CancelScope | None = None
         self._interrupt: str | None = None
@@ -62,7 +71,7 @@ class Inbox:
     @property
     def pending(self) -> bool:
         """Whether anything waits to be taken."""
-        return bool(self.steers or self.follow_ups or self.ends)
+        return bool(self.steers or self.follow_ups or self.ends or self.remarks)
 
     def steer(self, message: SteerMessage) -> None:
         """Queue a correction."""
@@ -77,6 +86,11 @@ class Inbox:
     def notify(self, end: ChildEnd) -> None:
         """Queue the end of a child."""
         self.ends.append(end)
+        self._wake()
+
+    def remark(self, remark: Remark) -> None:
+        """Queue a remark. It is not stored: whoever makes it makes it again after a crash."""
+        self.remarks.append(remark)
         self._wake()
 
     def withdraw(self, task_id: str) -> None:

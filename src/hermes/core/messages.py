@@ -50,6 +50,8 @@ Content = tuple[Part, ...]
 
 def plain_text(content: Sequence[Part]) -> str:
     """Join the text parts of `content`; a picture becomes `[image/png]`."""
+    if len(content) == 1 and isinstance(content[0], Text):
+        return content[0].text
     return "".join(part.text if isinstance(part, Text) else f"[{part.media_type}]" for part in content)
 
 
@@ -158,7 +160,7 @@ class Steer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="notice"):
     """Something the runtime tells the model: the end of children, a limit near, a call that repeats.
 
-    `kind`: children, budget, stuck, continue. `tasks` are the ids whose ends it delivers.
+    `kind`: children, budget, stuck, continue, schema, check. `tasks` are the ids whose ends it delivers.
     """
 
     kind: str

@@ -67,6 +67,7 @@ KNOWN_TOOLSETS: tuple[ToolsetInfo, ...] = (
         "check_task",
         "steer_task",
         "collect_task",
+        "wait_tasks",
         "cancel_task",
         "list_tasks",
         here=True,

@@ -106,6 +106,11 @@ class _Named(Protocol):
     def model(self) -> str: ...
 
 
+class _Route(Protocol):
+    @property
+    def api_key(self) -> str: ...
+
+
 class _Children(Protocol):
     @property
     def model(self) -> str: ...
@@ -115,6 +120,8 @@ class _Children(Protocol):
     def base_url(self) -> str: ...
     @property
     def api_key(self) -> str: ...
+    @property
+    def routes(self) -> Mapping[str, _Route]: ...
 
 
 class EndpointSettings(Protocol):
@@ -198,6 +205,7 @@ def settings_secrets(settings: EndpointSettings, variables: Mapping[str, str]) -
     """The secrets that stand in the settings, or in `variables` under a name that the settings give."""
     endpoints = settings.endpoints.values()
     found = [settings.model.api_key, settings.delegation.api_key, *(entry.api_key for entry in endpoints)]
+    found += [route.api_key for route in settings.delegation.routes.values()]
     found += [variables.get(entry.key_env, "") for entry in endpoints if entry.key_env]
     return tuple(secret for secret in found if secret)
 

@@ -10,6 +10,11 @@ __all__ = ["child_system", "first_message"]
 
 _TINY = "You are a helper with one task. Do it and report the result in one or two short sentences."
 
+_SCHEMA = (
+    "Your final answer has to be one JSON value that fits this JSON schema, without any other text around it; put what "
+    "you would have reported into its fields:"
+)
+
 
 def first_message(goal: str, context: str) -> str:
     """The first user message of a child: the goal and, when there is one, the context."""
@@ -17,14 +22,28 @@ def first_message(goal: str, context: str) -> str:
 
 
 def child_system(
-    goal: str, context: str, *, workspace: str, role: Role, depth: int, max_depth: int, tiny: bool = False
+    goal: str,
+    context: str,
+    *,
+    workspace: str,
+    role: Role,
+    depth: int,
+    max_depth: int,
+    tiny: bool = False,
+    prompt: str = "",
+    schema: str = "",
+    check: str = "",
 ) -> str:
-    """The system text of a child. `depth` counts from 1 for a child of the conversation."""
+    """The system text of a child. `depth` counts from 1 for a child of the conversation.
+
+    `prompt` is that of its agent type, `schema` the JSON schema of its answer, `check` the command that decides.
+    """
     if tiny:
-        return _TINY
+        return f"{_TINY} {_SCHEMA}\n{schema}" if schema else _TINY
     parts = [
         "You are a focused subagent. Another agent delegated one task to you; you share none of its conversation, and "
         "it sees none of your work but your final report.",
+        *([prompt] if prompt else []),
         f"YOUR TASK:\n{goal}",
     ]
     if context.strip():
@@ -34,11 +53,18 @@ def child_system(
             f"WORKSPACE: {workspace}\nWork there. Do not assume any other directory, in particular no conventional "
             "container path such as /workspace or /app, unless you have seen that it exists."
         )
+    if check:
+        parts.append(
+            f"When you report, the command `{check}` is run in {workspace}; the task is done only if it succeeds. Run "
+            "it yourself first if you can."
+        )
     parts.append(
         "When you are done, answer with a concise report and no further tool call: what you did, what you found, which "
         "files you created or changed, which problems you met. State only what you have seen. The report is all that "
         "your parent gets."
     )
+    if schema:
+        parts.append(f"{_SCHEMA}\n{schema}")
     if role == "orchestrator":
         below = (
             "Your own children may not delegate any further."

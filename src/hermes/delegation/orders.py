@@ -9,7 +9,10 @@ import msgspec
 from hermes.core.errors import ToolError
 from hermes.delegation.policy import ChildOrder
 
-__all__ = ["read_order", "read_orders"]
+__all__ = ["read_names", "read_order", "read_orders"]
+
+#: Fields of the whole call that count for each task that does not say otherwise.
+_INHERITED = ("context", "toolsets", "timeout", "agent", "model", "route", "provider", "role", "output_schema", "check")
 
 
 def read_orders(tasks: Any, single: dict[str, Any]) -> list[ChildOrder]:
@@ -31,7 +34,7 @@ def read_orders(tasks: Any, single: dict[str, Any]) -> list[ChildOrder]:
         raise ToolError(f"tasks must be a list of objects with a goal, not {type(tasks).__name__}.")
     if not tasks:
         raise ToolError("tasks is empty. Send at least one object with a goal.")
-    inherited = {key: value for key, value in single.items() if key in ("context", "toolsets", "timeout") and value}
+    inherited = {key: value for key, value in single.items() if key in _INHERITED and value}
     return [read_order(item, f"task {index}", inherited) for index, item in enumerate(tasks)]
 
 
@@ -58,14 +61,36 @@ def read_order(item: Any, where: str, inherited: dict[str, Any] | None = None) -
             goal=goal,
             context=_text(item, "context"),
             toolsets=_names(item.get("toolsets")),
-            role=_text(item, "role") or "leaf",
+            role=_text(item, "role"),
+            agent=_text(item, "agent"),
             model=_text(item, "model"),
+            route=_text(item, "route"),
             provider=_text(item, "provider"),
             timeout=_number(item.get("timeout")),
             max_iterations=_whole(item.get("max_iterations")),
+            output_schema=item.get("output_schema"),
+            check=_text(item, "check").strip(),
         )
     except (TypeError, ValueError) as error:
         raise ToolError(f"{prefix}{error}") from None
+
+
+def read_names(value: Any, field: str) -> list[str]:
+    """Read a list of names: a list, its JSON text, or names separated by commas.
+
+    Raises:
+        ToolError: it is none, or empty.
+    """
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError as error:
+            raise ToolError(f"{field} could not be parsed as JSON: {error}. Send a list of ids.") from None
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",") if name.strip()]
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name.strip() for name in value):
+        raise ToolError(f"{field} must be a list with at least one id.")
+    return [name.strip() for name in value]
 
 
 def _text(item: dict[str, Any], field: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -10,9 +11,12 @@ from hermes.core.errors import ToolError
 from hermes.core.limits import Limits
 from hermes.core.messages import Text
 from hermes.core.scope import Role
-from hermes.core.toolsets import ToolsetRegistry, child_toolsets
+from hermes.core.toolsets import COMPOSITES, DELEGATION_TOOLSETS, KNOWN_TOOLSETS, ToolsetRegistry, child_toolsets
+from hermes.delegation.agent_types import AgentType
 from hermes.delegation.brief import child_system, first_message
-from hermes.runtime.spec import ModelChoice, TaskSpec
+from hermes.delegation.routing import Routing
+from hermes.delegation.structured import schema_text
+from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
 
 __all__ = ["ChildOrder", "DelegationPolicy", "child_spec"]
@@ -23,15 +27,14 @@ _LABEL = 55
 
 
 class DelegationPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration says about children. Empty model fields mean: as the parent."""
+    """What the configuration says about children. `routing` chooses models."""
 
     max_spawn_depth: int = 1
     orchestrator_enabled: bool = True
     max_iterations: int | None = 50
     child_timeout: float | None = None
     inactivity: float | None = None
-    model: ModelChoice = ModelChoice()
-    reasoning_effort: str | None = None
+    routing: Routing = Routing()
     default_toolsets: tuple[str, ...] | None = None
 
 
@@ -41,34 +44,50 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
     goal: str
     context: str = ""
     toolsets: tuple[str, ...] | None = None
-    role: str = "leaf"
+    role: str = ""
+    agent: str = ""
     model: str = ""
+    route: str = ""
     provider: str = ""
     timeout: float | None = None
     max_iterations: int | None = None
+    output_schema: Mapping[str, Any] | None = None
+    check: str = ""
 
 
 def child_spec(
-    order: ChildOrder, parent: Task, policy: DelegationPolicy, registry: ToolsetRegistry, *, background: bool
+    order: ChildOrder,
+    parent: Task,
+    policy: DelegationPolicy,
+    registry: ToolsetRegistry,
+    *,
+    background: bool,
+    agent: AgentType | None = None,
 ) -> tuple[TaskSpec, tuple[str, ...]]:
     """Return the child's specification and notes for the caller (toolsets left out, a role that was lowered).
 
+    What the call says wins over its agent type, which wins over the configuration; rights are only ever narrowed.
+
     Raises:
-        ToolError: a toolset named by the caller is not known at all.
+        ToolError: a toolset, route or model that is not known, a check that the parent could not run itself.
     """
     notes: list[str] = []
+    order = _typed(order, agent)
     depth = parent.scope.depth + 1
-    role: Role = "leaf"
-    if order.role == "orchestrator":
-        if policy.orchestrator_enabled and depth < policy.max_spawn_depth:
-            role = "orchestrator"
-        else:
-            notes.append("role 'orchestrator' was lowered to 'leaf': children may not delegate at this depth")
-    elif order.role != "leaf":
-        notes.append(f"unknown role '{order.role}' was read as 'leaf'")
+    role = _role(order, policy, depth, notes)
     granted = _toolsets(order.toolsets, parent, policy, registry, role, notes)
+    if order.check and "terminal" not in parent.spec.ceiling:
+        raise ToolError("check runs a command, and you have no terminal to give. Leave it out.")
+    chosen = policy.routing.choose(
+        parent.spec.model,
+        model=order.model,
+        route=order.route,
+        provider=order.provider or ("" if order.model or order.route or agent is None else agent.provider),
+        agent_model=agent.model if agent is not None else "",
+    )
+    notes.extend(chosen.notes)
     workspace = parent.environment.cwd if parent.environment is not None else parent.scope.workspace
-    tiny = parent.model is not None and parent.model.profile.tiny
+    same_model = chosen.choice == parent.spec.model
     spec = TaskSpec(
         kind="async" if background else "child",
         goal=(Text(first_message(order.goal, order.context)),),
@@ -80,23 +99,72 @@ def child_spec(
             role=role,
             depth=depth,
             max_depth=policy.max_spawn_depth,
-            tiny=tiny,
+            tiny=same_model and parent.model is not None and parent.model.profile.tiny,
+            prompt=agent.prompt if agent is not None else "",
+            schema=schema_text(order.output_schema) if order.output_schema is not None else "",
+            check=order.check,
         ),
         role=role,
         toolsets=granted,
         ceiling=granted,
-        model=_model(order, parent, policy),
+        tools=_tools(parent, agent, role),
+        model=chosen.choice,
         limits=_limits(order, policy),
         workspace=workspace,
         unattended=parent.spec.unattended,
-        reasoning_effort=policy.reasoning_effort or parent.spec.reasoning_effort,
+        reasoning_effort=chosen.effort or parent.spec.reasoning_effort,
         temperature=parent.spec.temperature,
         max_tokens=parent.spec.max_tokens,
         prefill=parent.spec.prefill,
-        extra=parent.spec.extra,
+        extra={**({} if chosen.elsewhere else parent.spec.extra), **chosen.extra},
         source="goal",
+        agent=agent.name if agent is not None else "",
+        output_schema=order.output_schema,
+        check=order.check,
     )
     return spec, tuple(notes)
+
+
+def _typed(order: ChildOrder, agent: AgentType | None) -> ChildOrder:
+    """The order with what its agent type adds where it is silent; toolsets are those that both name."""
+    if agent is None:
+        return order
+    toolsets = agent.toolsets if order.toolsets is None else order.toolsets
+    if order.toolsets is not None and agent.toolsets is not None:
+        named = {part for name in order.toolsets for part in COMPOSITES.get(name, (name,))}
+        everything = not named.isdisjoint(("all", "*"))
+        toolsets = tuple(name for name in agent.toolsets if everything or name in named)
+    return msgspec.structs.replace(
+        order,
+        toolsets=toolsets,
+        role=order.role or agent.role,
+        timeout=agent.timeout if order.timeout is None else order.timeout,
+        max_iterations=agent.max_iterations if order.max_iterations is None else order.max_iterations,
+    )
+
+
+def _role(order: ChildOrder, policy: DelegationPolicy, depth: int, notes: list[str]) -> Role:
+    if order.role == "orchestrator":
+        if policy.orchestrator_enabled and depth < policy.max_spawn_depth:
+            return "orchestrator"
+        notes.append("role 'orchestrator' was lowered to 'leaf': children may not delegate at this depth")
+    elif order.role not in ("", "leaf"):
+        notes.append(f"unknown role '{order.role}' was read as 'leaf'")
+    return "leaf"
+
+
+def _tools(parent: Task, agent: AgentType | None, role: Role) -> tuple[str, ...] | None:
+    """The only tools a child keeps, None for all of its toolsets: within those of its parent."""
+    own = agent.tools if agent is not None else None
+    given = parent.spec.tools
+    if own is None or given is None:
+        kept = own if given is None else given
+    else:
+        kept = tuple(name for name in own if name in given)
+    if kept is None or role == "leaf":
+        return kept
+    delegating = [tool for info in KNOWN_TOOLSETS if info.name in DELEGATION_TOOLSETS for tool in info.tools]
+    return tuple(dict.fromkeys((*kept, *delegating)))
 
 
 def _toolsets(
@@ -121,19 +189,6 @@ def _toolsets(
     granted, refused = child_toolsets(requested, ceiling, orchestrator=role == "orchestrator")
     notes.extend(f"toolset '{name}' was not given: a child has at most what its parent may give" for name in refused)
     return tuple(name for name in granted if name in registry.names)
-
-
-def _model(order: ChildOrder, parent: Task, policy: DelegationPolicy) -> ModelChoice:
-    """Per call, then configuration, then the parent; an address never travels with another provider's name."""
-    inherited = parent.spec.model
-    if order.provider:
-        return ModelChoice(name=order.model or policy.model.name or inherited.name, provider=order.provider)
-    configured = policy.model
-    if configured.base_url or configured.provider:
-        name = order.model or configured.name or inherited.name
-        return ModelChoice(name=name, provider=configured.provider, base_url=configured.base_url)
-    name = order.model or configured.name or inherited.name
-    return ModelChoice(name=name, provider=inherited.provider, base_url=inherited.base_url)
 
 
 def _limits(order: ChildOrder, policy: DelegationPolicy) -> Limits:

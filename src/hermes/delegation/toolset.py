@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 
-from hermes.core.errors import AdmissionRefused, ToolError
+from hermes.core.errors import AdmissionRefused, HermesError, ToolError
 from hermes.core.ids import random_hex
 from hermes.core.tools import CallContext, Tool, ToolEnv, ToolOutput, json_output
-from hermes.core.toolsets import ToolsetRegistry
+from hermes.core.toolsets import DELEGATION_TOOLSETS, ToolsetRegistry
+from hermes.delegation.library import AgentLibrary
 from hermes.delegation.orders import read_orders
 from hermes.delegation.policy import ChildOrder, DelegationPolicy, child_spec
 from hermes.delegation.report import Reports
-from hermes.delegation.schemas import DELEGATE_SCHEMA, PARALLEL_SCHEMA, SPAWN_SCHEMA, TINY_PARALLEL_SCHEMA
+from hermes.delegation.schemas import TINY_PARALLEL_SCHEMA, Offer, delegate_schema, parallel_schema, spawn_schema
+from hermes.delegation.structured import check_schema
+from hermes.delegation.verbs import TaskVerbs
 from hermes.runtime.control import Control
-from hermes.runtime.spec import SpawnRequest
+from hermes.runtime.spec import ModelChoice, SpawnRequest, TaskSpec
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
 
@@ -27,12 +31,29 @@ __all__ = ["Delegation", "DelegationToolset"]
 NOT_YET = "No result exists yet. Do not report or guess an outcome; it arrives by itself as a new message."
 
 
-class Delegation:
-    """What both delegation toolsets share: spawning for a call, and formatting. Bound late to its supervisor."""
+def _any_model(_choice: ModelChoice) -> None:
+    """Every model can be had."""
 
-    def __init__(self, policy: DelegationPolicy, reports: Reports) -> None:
+
+class Delegation:
+    """What both delegation toolsets share: spawning for a call, and formatting. Bound late to its supervisor.
+
+    `agents` are the agent types to choose from; `resolve` raises for a model that cannot be had (no such provider, no
+    key), so that the caller hears of it and not the child.
+    """
+
+    def __init__(
+        self,
+        policy: DelegationPolicy,
+        reports: Reports,
+        *,
+        agents: AgentLibrary | None = None,
+        resolve: Callable[[ModelChoice], None] = _any_model,
+    ) -> None:
         self.policy = policy
         self.reports = reports
+        self.agents = agents if agents is not None else AgentLibrary()
+        self._resolve = resolve
         self._bound: tuple[Supervisor, Control, ToolsetRegistry] | None = None
 
     def bind(self, supervisor: Supervisor, control: Control, registry: ToolsetRegistry) -> None:
@@ -49,6 +70,12 @@ class Delegation:
         """The verbs. Raises RuntimeError before `bind`."""
         return self._parts()[1]
 
+    @property
+    def verbs(self) -> TaskVerbs:
+        """The verbs with their answers. Raises RuntimeError before `bind`."""
+        supervisor, control, _ = self._parts()
+        return TaskVerbs(supervisor, control, self.reports)
+
     def _parts(self) -> tuple[Supervisor, Control, ToolsetRegistry]:
         if self._bound is None:
             raise RuntimeError("delegation was not bound to a supervisor")
@@ -58,21 +85,33 @@ class Delegation:
         """The task that makes the call."""
         return self.supervisor.tasks[context.scope.task_id]
 
+    async def prepare(self, task: Task) -> None:
+        """Read the agent types of a task that may delegate, before its tools are made."""
+        if not DELEGATION_TOOLSETS.isdisjoint(task.spec.toolsets):
+            await self.agents.read(task.scope.workspace)
+
+    def offer(self, workspace: str) -> Offer:
+        """What an agent in this workspace may choose by name."""
+        return Offer(agents=self.agents.known(workspace).listing(), routes=self.policy.routing.listing())
+
     async def spawn(
         self, orders: Sequence[ChildOrder], context: CallContext, *, background: bool
     ) -> tuple[list[Task], list[str], str]:
-        """Spawn the children of one call; returns them, notes, and the group's id.
+        """Spawn the children of one call; returns them, notes, and the group's id. Repeated, it finds them again.
 
         Raises:
             ToolError: refused, with the reason.
         """
-        supervisor, _, registry = self._parts()
+        supervisor, control, _ = self._parts()
         parent = self.caller(context)
+        known = supervisor.spawned(parent, context.key)
+        if known:
+            return known, [], control.view(known[0]).group
         group = f"deleg_{random_hex(8)}"
         notes: list[str] = []
         requests = []
         for index, order in enumerate(orders):
-            spec, remarks = child_spec(order, parent, self.policy, registry, background=background)
+            spec, remarks = await self._spec(order, parent, background=background)
             notes.extend(remark for remark in remarks if remark not in notes)
             requests.append(SpawnRequest(spec=spec, group=group, index=index, count=len(orders)))
         try:
@@ -81,16 +120,56 @@ class Delegation:
             raise ToolError(str(refusal)) from None
         return tasks, notes, group
 
-    async def run_and_wait(self, orders: Sequence[ChildOrder], context: CallContext) -> ToolOutput:
-        """Spawn children and wait for all of them; results come in the order of the tasks."""
+    async def _spec(self, order: ChildOrder, parent: Task, *, background: bool) -> tuple[TaskSpec, tuple[str, ...]]:
+        agent = await self.agents.find(order.agent, parent.scope.workspace) if order.agent else None
+        if order.output_schema is not None:
+            schema = await anyio.to_thread.run_sync(check_schema, order.output_schema)
+            order = msgspec.structs.replace(order, output_schema=schema)
+        _, _, registry = self._parts()
+        spec, notes = child_spec(order, parent, self.policy, registry, background=background, agent=agent)
+        try:
+            self._resolve(spec.model)
+        except HermesError as error:
+            raise ToolError(f"the child's model cannot be had: {error}") from None
+        return spec, notes
+
+    async def _first_success(self, tasks: Sequence[Task], caller: Task) -> Task | None:
+        """Wait until a task succeeded, and stop the others; None when none did."""
+        while True:
+            winner = next((task for task in tasks if _succeeded(task)), None)
+            going = [task for task in tasks if not task.ended]
+            if winner is not None or not going:
+                break
+            await self.control.collect(going, mode="any", caller=caller)
+        if going and winner is not None:
+            await self.control.cancel(going, f"{winner.id} succeeded first", sender=caller.id)
+            await self.control.collect(going, caller=caller)
+        return winner
+
+    async def run_and_wait(
+        self, orders: Sequence[ChildOrder], context: CallContext, *, merge: str = "all"
+    ) -> ToolOutput:
+        """Spawn children and wait for them; results come in the order of the tasks.
+
+        `merge` is `all`, or `first_success`: the others are stopped once one completed, and reported too.
+        """
+        if merge not in ("all", "first_success"):
+            raise ToolError(f"merge is all or first_success, not {merge!r}.")
         began = anyio.current_time()
         tasks, notes, _ = await self.spawn(orders, context, background=False)
-        await self.control.collect(tasks, caller=self.caller(context))
+        caller = self.caller(context)
+        winner: Task | None = None
+        if merge == "first_success":
+            winner = await self._first_success(tasks, caller)
+        else:
+            await self.control.collect(tasks, caller=caller)
         room = self.reports.room_for(len(tasks), context.room())
         answer: dict[str, Any] = {
             "results": [self.reports.delegate_result(index, task, room) for index, task in enumerate(tasks)],
             "total_duration_seconds": round(anyio.current_time() - began, 2),
         }
+        if merge == "first_success":
+            answer["winner"] = tasks.index(winner) if winner is not None else None
         if notes:
             answer["notes"] = notes
         done = sum(1 for task in tasks if task.state == "completed")
@@ -117,6 +196,11 @@ class Delegation:
         return json_output(answer, preview=f"{len(tasks)} dispatched")
 
 
+def _succeeded(task: Task) -> bool:
+    result = task.result
+    return result is not None and result.state == "completed" and result.verdict.schema_valid is not False
+
+
 class _Delegate(msgspec.Struct, kw_only=True):
     goal: Any = None
     prompt: Any = None
@@ -124,6 +208,13 @@ class _Delegate(msgspec.Struct, kw_only=True):
     toolsets: Any = None
     tasks: Any = None
     role: Any = None
+    agent: Any = None
+    model: Any = None
+    route: Any = None
+    provider: Any = None
+    output_schema: Any = None
+    check: Any = None
+    merge: str = "all"
     background: bool = False
     timeout: Any = None
     max_iterations: Any = None
@@ -147,10 +238,11 @@ class DelegationToolset:
         """The tools for one task; a tiny model gets the one it can use."""
         if env.tiny:
             return (self._tool("spawn_parallel", "Give two helpers one task each.", TINY_PARALLEL_SCHEMA),)
+        offer = self._delegation.offer(env.scope.workspace)
         return (
-            self._tool("delegate_task", _DELEGATE, DELEGATE_SCHEMA),
-            self._tool("spawn_agent", _SPAWN, SPAWN_SCHEMA),
-            self._tool("spawn_parallel", _PARALLEL, PARALLEL_SCHEMA),
+            self._tool("delegate_task", _DELEGATE, delegate_schema(offer)),
+            self._tool("spawn_agent", _SPAWN, spawn_schema(offer)),
+            self._tool("spawn_parallel", _PARALLEL, parallel_schema(offer)),
         )
 
     def _tool(self, name: str, description: str, parameters: dict[str, Any]) -> Tool:
@@ -165,7 +257,7 @@ class DelegationToolset:
             orders = read_orders(arguments.tasks, given)
             if arguments.background and name == "delegate_task":
                 return await self._delegation.dispatch(orders, context)
-            return await self._delegation.run_and_wait(orders, context)
+            return await self._delegation.run_and_wait(orders, context, merge=arguments.merge)
 
         return Tool(
             name=name,

@@ -48,11 +48,15 @@ def default_parallel() -> int:
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of local commands. Times are seconds; `background_limit` None lets a process live as long as its task."""
+    """Limits of local commands. Times are seconds; `background_limit` None lets a process live as long as its task.
+
+    `levels_above` are the levels of tasks over this process, which commands are told with the depth of their own.
+    """
 
     timeout: float = 180.0
     grace: float = 2.0
     env_passthrough: tuple[str, ...] = ()
+    levels_above: int = 0
     output: OutputLimits = OutputLimits()
     background_limit: float | None = None
     max_background: int = 16
@@ -100,7 +104,9 @@ class LocalEnvironment:
         self._state_dir = Path(state_dir)
         env = command_environment(source, self._settings.env_passthrough)
         self._home = env.get("HOME", "")
-        self._session = Session(self._state_dir, scope.workspace, env, scope.depth, redact)
+        self._session = Session(
+            self._state_dir, scope.workspace, env, scope.depth + self._settings.levels_above, redact
+        )
         self._task_id = scope.task_id
         self._commands = commands
         # Threads of our own, so that ending a command never waits for somebody else's blocking work.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 
-from hermes.core.agent import Agent, AgentSpec
+from hermes.core.agent import Agent, AgentSpec, Outcome
 from hermes.core.clock import Clock
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
@@ -26,6 +26,10 @@ from hermes.runtime.task import Task
 __all__ = ["Builder", "steer_paragraph"]
 
 
+async def _nothing(*_: object) -> None:
+    """Nothing to prepare, nothing to judge."""
+
+
 def steer_paragraph(nonce: str) -> str:
     """What the model is told of corrections from outside: only this marker carries authority."""
     return (
@@ -39,7 +43,9 @@ class Builder:
     """Builds agents for the supervisor of one process.
 
     `models` turns a choice into a model (and may have to start one), `environments` makes the place where a task's
-    commands run. `state_dir` returns a task's own directory for overflow.
+    commands run. `state_dir` returns a task's own directory for overflow. `prepare` is awaited before a task's tools
+    are made. `accept` judges the final answer of a task that has a schema or a check; it leaves a remark in the inbox
+    for another turn, or raises when the task has failed.
     """
 
     def __init__(
@@ -53,6 +59,8 @@ class Builder:
         clock: Clock,
         redact: Callable[[bytes], bytes],
         compaction: Compaction,
+        prepare: Callable[[Task], Awaitable[None]] = _nothing,
+        accept: Callable[[Task, Outcome], Awaitable[None]] = _nothing,
     ) -> None:
         self._registry = registry
         self._models = models
@@ -62,6 +70,8 @@ class Builder:
         self._clock = clock
         self._redact = redact
         self._compaction = compaction
+        self._prepare = prepare
+        self._accept = accept
         self.supervisor: Supervisor | None = None
         self.control: Control | None = None
 
@@ -77,6 +87,7 @@ class Builder:
         spec = task.spec
         task.model = model = await self._models(spec.model)
         task.environment = self._environments(task)
+        await self._prepare(task)
         tools = self._tools(task, model)
         restored = task.history
         history = restored or History(
@@ -114,8 +125,17 @@ class Builder:
             budget=task.budget,
             emit=task.emit,
             now=self._clock.now,
-            rest=lambda outcome: supervisor.rest(task, outcome),
+            rest=lambda outcome: self._rest(supervisor, task, outcome),
         )
+
+    async def _rest(self, supervisor: Supervisor, task: Task, outcome: Outcome) -> bool:
+        """Whether there is more to read; what would be a task's final answer is judged first."""
+        if await supervisor.rest(task, outcome):
+            return True
+        if task.spec.interactive or task.spec.output_schema is None and not task.spec.check:
+            return False
+        await self._accept(task, outcome)
+        return task.inbox.pending
 
     def _tools(self, task: Task, model: Model) -> tuple[Tool, ...]:
         env = ToolEnv(
@@ -125,6 +145,8 @@ class Builder:
             tiny=model.profile.tiny,
         )
         built = self._registry.build(task.spec.toolsets, env)
+        if task.spec.tools is not None:
+            built = tuple(tool for tool in built if tool.name in task.spec.tools)
         return tuple(self._gate.wrap(tool, task, read_only=model.profile.tiny) for tool in built)
 
     def _begin(self, task: Task, history: History) -> None:

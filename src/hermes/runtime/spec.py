@@ -36,8 +36,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     what it is offered, `ceiling` what its children may be offered. `interactive`: it rests between inputs instead of
     ending. `unattended`: nobody can answer a question. `detached`: its parent neither waits for it nor hears its end as
     a child's (a `/background` run). `workspace` is absolute. `prefill` and `extra` go to the model with each request.
-    `agent` is the agent type it was made from; `tools` keeps only these tools of its toolsets, None all. `output_schema`
-    is the JSON schema of its answer, `check` a command that has to succeed before it counts as done.
+    `agent` is the agent type it was made from; `tools` keeps only these tools of its toolsets, None all.
+    `output_schema` is the JSON schema of its answer, `check` a command that has to succeed before it counts as done.
     `session` limits all tasks of the session together, for a task without a parent; None: they share no budget.
     `history` is a conversation that began elsewhere and stands before the goal.
     """

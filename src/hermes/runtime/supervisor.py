@@ -123,10 +123,9 @@ class Supervisor:
             UsageError: money is limited and the model's price unknown. Nothing was created.
             StoreError: the rows could not be written. Nothing runs.
         """
-        if key is not None and parent is not None:
-            known = self._by_key.get((parent.id, key.position, key.index))
-            if known is not None:
-                return known
+        known = self.spawned(parent, key) if key is not None and parent is not None else None
+        if known is not None:
+            return known
         self._admit(requests, session_id, parent)
         group = self._group
         if group is None:
@@ -146,6 +145,10 @@ class Supervisor:
             group.start_soon(self._life, task, ticket, name=task.id)
         await ticket.wait()
         return tasks
+
+    def spawned(self, parent: Task, key: CallKey) -> list[Task] | None:
+        """The tasks that a call of `parent` made before, None if it made none."""
+        return self._by_key.get((parent.id, key.position, key.index))
 
     def _admit(self, requests: Sequence[SpawnRequest], session_id: str, parent: Task | None) -> None:
         if self.broken is not None:
@@ -365,11 +368,24 @@ class Supervisor:
     async def shutdown(self) -> None:
         """Stop every task where it stands, without an end: it can be resumed."""
         self.closing = True
-        for task in list(self.tasks.values()):
-            if task.halt("shutdown", "the program is ending"):
-                self._ending.suspend(task, "the program is ending")
+        await self._suspend(list(self.tasks.values()), "the program is ending")
+
+    async def let_go(self, session_id: str, reason: str) -> None:
+        """Stop a session's tasks where they stand, without an end, and forget them: another process may go on."""
+        tasks = [task for task in self.tasks.values() if task.scope.session_id == session_id]
+        await self._suspend(tasks, reason)
+        gone = {task.id for task in tasks}
+        self._by_key = {key: made for key, made in self._by_key.items() if key[0] not in gone}
+        self._live.pop(session_id, None)
+        for root in [task for task in tasks if task.parent is None]:
+            self.forget(root)
+
+    async def _suspend(self, tasks: Sequence[Task], reason: str) -> None:
+        for task in tasks:
+            if task.halt("shutdown", reason):
+                self._ending.suspend(task, reason)
         with anyio.move_on_after(10, shield=True):
-            for task in list(self.tasks.values()):
+            for task in tasks:
                 await task.done.wait()
 
 

@@ -1,0 +1,144 @@
+"""Whether "done" is done: the final answer of a task held against its schema, its work against its check.
+
+Each may send the task back once with what is wrong. An answer that still does not fit is kept with its errors; a check
+that still fails ends the task as failed. How often a task was sent back stands in its history, so a task that another
+process takes up is not sent back again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hermes.core.agent import Outcome
+from hermes.core.environment import CommandResult
+from hermes.core.errors import OperatorError, ToolError
+from hermes.core.events import TaskPhase
+from hermes.core.inbox import Remark
+from hermes.core.messages import Notice
+from hermes.core.result import CheckResult
+from hermes.core.scope import CallKey
+from hermes.core.tools import CallContext, Tool, ToolOutput, text_output
+from hermes.delegation.structured import find_value, validate
+from hermes.runtime.approval import Gate
+from hermes.runtime.task import Task
+
+__all__ = ["Acceptance"]
+
+#: What is kept of a check's output: its last lines, and characters of them.
+LAST_LINES, LAST_CHARS = 40, 4_000
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True):
+    command: str
+
+
+class Acceptance:
+    """Judges final answers. `gate` decides whether a check may run, `timeout` is the seconds it may take."""
+
+    def __init__(self, gate: Gate, *, timeout: float) -> None:
+        self._gate = gate
+        self._timeout = timeout
+
+    async def __call__(self, task: Task, outcome: Outcome) -> None:
+        """Judge an answer: nothing happens, or a remark waits in the task's inbox.
+
+        Raises:
+            OperatorError: the check failed for the second time, or may not run.
+        """
+        if task.spec.output_schema is not None:
+            remark = await self._schema(task, outcome.text)
+            if remark is not None:
+                task.inbox.remark(remark)
+                return
+        if task.spec.check:
+            remark = await self._check(task)
+            if remark is not None:
+                task.inbox.remark(remark)
+
+    async def _schema(self, task: Task, text: str) -> Remark | None:
+        schema = task.spec.output_schema or {}
+        value, problem = find_value(text)
+        errors = (problem,) if problem else await anyio.to_thread.run_sync(validate, value, schema)
+        task.verdict = msgspec.structs.replace(
+            task.verdict, schema_valid=not errors, schema_errors=errors, output=None if errors else value
+        )
+        if not errors or _sent_back(task, "schema"):
+            return None
+        wrong = "\n".join(f"- {error}" for error in errors)
+        return Remark(
+            kind="schema",
+            text=f"Your answer does not fit the schema it was asked for:\n{wrong}\n"
+            "Answer again with one JSON value that fits it, and nothing else.",
+        )
+
+    async def _check(self, task: Task) -> Remark | None:
+        command = task.spec.check
+        task.emit(TaskPhase(phase="check", detail=command[:100]))
+        found = await self._run(task, command)
+        task.verdict = msgspec.structs.replace(task.verdict, check=found)
+        if found.passed:
+            return None
+        how = f"exit code {found.exit_code}" if found.exit_code is not None else "no exit code"
+        if _sent_back(task, "check"):
+            last = next((line for line in reversed(found.output.splitlines()) if line.strip()), "it printed nothing")
+            raise OperatorError(f"the check `{command[:200]}` failed twice ({how}): {last[:300]}")
+        return Remark(
+            kind="check",
+            text=f"The work is not accepted yet: the check `{command}` failed with {how}. Its last lines:\n"
+            f"{found.output or '(nothing)'}\nFix the cause, then report again. The check runs once more after that.",
+        )
+
+    async def _run(self, task: Task, command: str) -> CheckResult:
+        """Run the command as the task's own terminal would, behind the same gate."""
+        results: list[CommandResult] = []
+
+        async def run(arguments: _Command, context: CallContext) -> ToolOutput:
+            if task.environment is None:
+                raise ToolError("the task has no place to run commands in")
+            results.append(
+                await task.environment.run(
+                    arguments.command,
+                    key=context.key,
+                    timeout=self._timeout,
+                    cwd=task.environment.workspace,
+                    progress=context.progress,
+                )
+            )
+            return text_output("")
+
+        tool = Tool(name="terminal", description="", arguments=_Command, run=run)
+        tiny = task.model is not None and task.model.profile.tiny
+        place = task.history.next_position if task.history is not None else 0
+        context = CallContext(
+            # The place after the answer, so that no call of the task has the same key.
+            key=CallKey(task.id, place, 0),
+            scope=task.scope,
+            progress=lambda text: task.emit(TaskPhase(phase="check", detail=text[:100])),
+            room=lambda: 0,
+        )
+        try:
+            await self._gate.wrap(tool, task, read_only=tiny).run(_Command(command=command), context)
+        except ToolError as error:
+            task.verdict = msgspec.structs.replace(
+                task.verdict, check=CheckResult(command=command, passed=False, output=str(error))
+            )
+            raise OperatorError(f"the check `{command[:200]}` could not be run: {error}") from None
+        result = results[0]
+        output = _tail(result.output)
+        if result.stopped:
+            output = f"{output}\n[stopped after {result.duration:.0f} s: {result.stopped}]".lstrip()
+        passed = result.exit_code == 0
+        return CheckResult(command=command, passed=passed, exit_code=result.exit_code, output=output)
+
+
+def _sent_back(task: Task, kind: str) -> bool:
+    entries: tuple[Any, ...] = task.history.full() if task.history is not None else ()
+    return any(isinstance(entry, Notice) and entry.kind == kind for entry in entries)
+
+
+def _tail(text: str) -> str:
+    return "\n".join(text.rstrip().splitlines()[-LAST_LINES:])[-LAST_CHARS:]
