@@ -25,7 +25,7 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
     on: Annotated[
         tuple[Literal["needs_answer", "failed", "budget", "done"], ...],
         Meta(
-            description="Which events: `needs_answer` a question waits for you, `failed` for good, `budget` at 80 % and "
-            "100 %, `done` all done."
+            description="Which events: `needs_answer` a question waits for you, `failed` for good, `budget` at 80 % "
+            "and 100 %, `done` all done."
         ),
     ] = ("needs_answer", "failed", "budget", "done")
