@@ -1,0 +1,218 @@
+"""The verbs on tasks as coroutines: the real Python interface. Answers are those of the model's own tools."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import msgspec
+
+from hermes.api.options import Options, parts_of, read_options
+from hermes.compose import Assembly, conversation_spec, open_runtime
+from hermes.core.errors import UsageError
+from hermes.core.events import EntryAdded, Envelope
+from hermes.core.messages import Entry, Summary
+from hermes.core.result import TaskResult
+from hermes.delegation.verbs import Answer, TaskVerbs
+from hermes.runtime.spec import TaskSpec
+from hermes.runtime.task import Task
+
+__all__ = ["AsyncHermes", "Run", "open_async", "opened"]
+
+#: Tokens of room that a caller from Python has for a report: reports are handed over whole.
+ROOM = 1_000_000_000
+#: Seconds that leaving with `on_exit="cancel"` waits for tasks to stop.
+GRACE = 10.0
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """How one conversation of an `AIAgent` went."""
+
+    result: TaskResult
+    session_id: str
+    entries: tuple[Entry, ...]
+
+
+@asynccontextmanager
+async def opened(options: Options) -> AsyncIterator[AsyncHermes]:
+    """Open a runtime by its options."""
+    async with open_runtime(parts_of(options)) as assembly:
+        hermes = AsyncHermes(assembly, options)
+        try:
+            yield hermes
+        finally:
+            if options.on_exit == "cancel":
+                with anyio.CancelScope(shield=True), anyio.move_on_after(GRACE):
+                    await hermes.cancel_all("the runtime was closed")
+
+
+def open_async(**options: Any) -> AbstractAsyncContextManager[AsyncHermes]:
+    """Open a runtime for the length of an `async with` block, which gets an `AsyncHermes`.
+
+    Options: `model`, `provider`, `base_url`, `api_key`, `toolsets`, `settings`, `workspace`, `environ`, `memory`,
+    `yolo`, `on_exit` ("suspend" or "cancel").
+
+    Raises:
+        UsageError: an option or setting that cannot be used.
+        OperatorError: no model is configured, the home cannot be written.
+    """
+    return opened(read_options(options))
+
+
+class AsyncHermes:
+    """The verbs on tasks, as coroutines. A task is named by its id or the unique beginning of it."""
+
+    def __init__(self, assembly: Assembly, options: Options) -> None:
+        self._assembly = assembly
+        self._options = options
+        self._session = ""
+        self._opening = anyio.Lock()
+        self._transcripts: dict[str, list[Entry]] = {}
+        assembly.runtime.bus.subscribe(self._hear)
+
+    @property
+    def assembly(self) -> Assembly:
+        """The parts below, for what this interface does not have."""
+        return self._assembly
+
+    @property
+    def _verbs(self) -> TaskVerbs:
+        return self._assembly.delegation.verbs
+
+    def _hear(self, envelope: Envelope) -> None:
+        transcript = self._transcripts.get(envelope.task_id)
+        if transcript is not None and isinstance(envelope.event, EntryAdded):
+            transcript.append(envelope.event.entry)
+
+    def _find(self, task_id: str) -> Task | Answer:
+        return self._verbs.find(task_id, session_id=self._session)
+
+    async def _start(self, spec: TaskSpec) -> Task:
+        async with self._opening:  # the first task opens the session that all share
+            task = await self._assembly.runtime.start(spec, source="python", session=self._session or None)
+            self._session = task.scope.session_id
+        return task
+
+    def _spec(self, goal: str, **changes: Any) -> TaskSpec:
+        if not goal.strip():
+            raise UsageError("goal is required: say what the task has to do")
+        workspace = os.path.abspath(self._options.workspace or os.getcwd())
+        if not Path(workspace).is_dir():
+            raise UsageError(f"the working directory {workspace} does not exist")
+        toolsets = changes.pop("toolsets", None)
+        system = changes.pop("system", "")
+        model = changes.pop("model", "")
+        limits = {name: changes.pop(name) for name in ("turns", "clock") if changes.get(name) is not None}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        spec, _ = conversation_spec(
+            self._assembly,
+            goal=goal,
+            interactive=False,
+            workspace=workspace,
+            toolsets=self._options.toolsets if toolsets is None else tuple(toolsets),
+            extra_system=system,
+        )
+        return msgspec.structs.replace(
+            spec,
+            limits=msgspec.structs.replace(spec.limits, **limits),
+            model=msgspec.structs.replace(spec.model, name=model or spec.model.name),
+            **changes,
+        )
+
+    async def delegate_async(
+        self,
+        goal: str,
+        *,
+        context: str = "",
+        toolsets: Sequence[str] | None = None,
+        model: str = "",
+        timeout: float | None = None,
+        max_iterations: int | None = None,
+    ) -> str:
+        """Start a task and return its id at once, its row on disk. `timeout` is seconds of running time.
+
+        Raises:
+            UsageError: the goal is empty.
+            OperatorError: it may not start.
+        """
+        text = f"{goal}\n\nCONTEXT:\n{context}" if context.strip() else goal
+        spec = self._spec(
+            text, toolsets=toolsets, model=model, clock=timeout, turns=max_iterations, kind="async", label=goal[:55]
+        )
+        return (await self._start(spec)).id
+
+    async def delegate(self, goal: str, **options: Any) -> Answer:
+        """Start a task and wait for its end: `delegate_async` and `collect` in one."""
+        return await self.collect(await self.delegate_async(goal, **options))
+
+    async def check(self, task_id: str) -> Answer:
+        """State, newest output and use of a task. Never waits."""
+        task = self._find(task_id)
+        return self._verbs.check(task) if isinstance(task, Task) else task
+
+    async def steer(self, task_id: str, message: str) -> Answer:
+        """Send a correction, read before the task's next request. `receipt` tells what became of it (see `check`)."""
+        task = self._find(task_id)
+        return await self._verbs.steer(task, message) if isinstance(task, Task) else task
+
+    async def collect(self, task_id: str, timeout: float | None = None) -> Answer:
+        """Wait for the end of a task, at most `timeout` seconds; the same answer each time. The task goes on."""
+        task = self._find(task_id)
+        if not isinstance(task, Task):
+            return task
+        return await self._verbs.collect(task, timeout=timeout, caller=None, room_tokens=ROOM)
+
+    async def wait(
+        self, task_ids: Sequence[str], mode: Literal["all", "any"] = "all", timeout: float | None = None
+    ) -> Answer:
+        """Wait until all (or any) of the tasks ended. Ids that name no task stand in `error`."""
+        if mode not in ("all", "any"):
+            raise UsageError(f"mode is 'all' or 'any', not {mode!r}")
+        found = [self._find(task_id) for task_id in task_ids]
+        missing = [task_id for task_id, task in zip(task_ids, found, strict=True) if not isinstance(task, Task)]
+        if missing:
+            return {"error": f"Task not found: {', '.join(missing)}"}
+        tasks = [task for task in found if isinstance(task, Task)]
+        return await self._verbs.wait(tasks, mode=mode, timeout=timeout, caller=None)
+
+    async def cancel(self, task_id: str) -> Answer:
+        """Stop a task and everything under it; partial results are kept."""
+        task = self._find(task_id)
+        return await self._verbs.cancel(task, "cancelled by the user") if isinstance(task, Task) else task
+
+    async def list(self) -> Answer:
+        """All tasks started here and those under them."""
+        return self._verbs.list(self._assembly.runtime.control.visible(None, self._session) if self._session else [])
+
+    async def cancel_all(self, reason: str) -> None:
+        """Stop every task and wait for their ends."""
+        going = [task for task in self._assembly.runtime.supervisor.tasks.values() if not task.ended]
+        await self._assembly.runtime.control.cancel(going, reason)
+        for task in going:
+            await task.done.wait()
+
+    async def run(
+        self, goal: str, history: Sequence[Entry], started: Callable[[Task], None], changes: Mapping[str, Any]
+    ) -> Run:
+        """Run one conversation to its end; `started` gets its task. Cancelled, it stops the conversation first."""
+        runtime = self._assembly.runtime
+        task = await runtime.start(self._spec(goal, history=tuple(history), **changes), source="python")
+        transcript: list[Entry] = []
+        self._transcripts[task.id] = transcript
+        started(task)
+        try:
+            result = await runtime.result(task)
+            # What compaction wrote is no part of the conversation: the full history goes out.
+            entries = tuple(entry for entry in transcript if not isinstance(entry, Summary))
+            return Run(result=result, session_id=task.scope.session_id, entries=entries)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), anyio.move_on_after(GRACE):
+                await runtime.control.cancel([task], "interrupted by the user")
+                await task.done.wait()
+            raise
+        finally:
+            del self._transcripts[task.id]
