@@ -100,14 +100,14 @@ def plain(request: ModelRequest) -> str:
 
 async def test_unknown_ids_are_named_and_nothing_is_waited_for(tmp_path: Path, virtual_clock: VirtualClock) -> None:
     def asks(request: ModelRequest) -> Reply:
-        return reply(calls=[call("wait_tasks", task_ids=[*ids_of(request), "async_0", "nothing"])])
+        return reply(calls=[call("wait_tasks", task_ids=[*ids_of(request), "async_x", "nothing"])])
 
     model = ScriptedModel(
         steps=[start("slow"), asks, reply("early"), reply("late")], scripts={"slow": [reply("x", delay=20)]}
     )
     async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
         answer = await waited(model, lab)
-    assert answer["error"] == "Task not found: async_0, nothing"
+    assert answer["error"] == "Task not found: async_x, nothing"
 
 
 @pytest.mark.parametrize(

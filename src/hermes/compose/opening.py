@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.to_thread
 
+from hermes.compose.answering import answering
 from hermes.compose.children import delegation_policy, levels_above
 from hermes.compose.models import Models
 from hermes.compose.parts import Assembly, Parts
@@ -136,7 +137,10 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
     try:
         model = parts.model or await models(ModelChoice())
         runtime, delegation = _wire(parts, redactor, store, owner, models)
-        async with running(runtime, watchdog=parts.watchdog):
+        async with (
+            answering(parts, runtime, owner) as beside,
+            running(runtime, watchdog=parts.watchdog, beside=beside),
+        ):
             yield Assembly(
                 runtime=runtime,
                 settings=settings,

@@ -233,6 +233,7 @@ class TaskView:
     def _entry(self, event: EntryAdded, at: float) -> None:
         self.last_activity = at
         if isinstance(event.entry, Assistant):
+            self.model = event.entry.model or self.model  # the one that really answered
             self.line(event.entry.text)
 
     # -- control messages -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from hermes.core.agent import Agent, Outcome
@@ -231,6 +232,7 @@ class Supervisor:
             with task.cancel_scope:
                 try:
                     await row.wait()
+                    await anyio.lowlevel.checkpoint_if_cancelled()  # stopped while it was suspended: it never runs
                     await self.admission.acquire(task)
                     self._begin(task)
                     agent = await self._build(task)
