@@ -38,6 +38,8 @@ __all__ = [
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+WholeNotNegative = Annotated[int, Meta(ge=0)]
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
 
 
@@ -239,15 +241,14 @@ class BudgetSettings(_Section, frozen=True, kw_only=True):
     """What a session and everything under it may spend together. A batch run has limits of its own."""
 
     session_usd: Annotated[
-        float | None,
+        NotNegative | None,
         Meta(
             description="US dollars; 0: no limit. "
             "Null: 5 for a single request with its children, none for a conversation.",
-            ge=0,
         ),
     ] = None
     session_tokens: Annotated[
-        int | None, Meta(description="Tokens, prompts and replies together; null and 0: no limit.", ge=0)
+        WholeNotNegative | None, Meta(description="Tokens, prompts and replies together; null and 0: no limit.")
     ] = None
 
 
