@@ -26,9 +26,8 @@ class Clock(Protocol):
 class SystemClock:
     """The wall clock of the machine."""
 
-    def now(self) -> float:
-        """Return seconds since the epoch, with fractions."""
-        return time.time()
+    #: Seconds since the epoch, with fractions.
+    now = staticmethod(time.time)
 
 
 class Hold(Protocol):

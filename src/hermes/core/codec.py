@@ -30,6 +30,17 @@ _event = msgspec.json.Decoder(Event)
 _any = msgspec.json.Decoder()
 
 
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    """What every event on the wire begins with."""
+
+    schema: int
+    seq: int
+    at: float
+    session_id: str
+    task_id: str
+    parent_id: str | None
+
+
 def scrub_surrogates(text: str) -> str:
     """Return `text` with every lone surrogate replaced by U+FFFD; pairs are joined."""
     try:
@@ -85,14 +96,7 @@ def decode_event(data: bytes) -> Event:
 def encode_envelope(envelope: Envelope, event: bytes | None = None) -> bytes:
     """Encode an envelope as one flat object; `event` may bring its encoded event, so that it is encoded once."""
     head = _encoder.encode(
-        {
-            "schema": SCHEMA,
-            "seq": envelope.seq,
-            "at": envelope.at,
-            "session_id": envelope.session_id,
-            "task_id": envelope.task_id,
-            "parent_id": envelope.parent_id,
-        }
+        _Head(SCHEMA, envelope.seq, envelope.at, envelope.session_id, envelope.task_id, envelope.parent_id)
     )
     body = encode_event(envelope.event) if event is None else event
     return head[:-1] + b"," + body[1:]

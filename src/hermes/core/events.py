@@ -49,7 +49,8 @@ class TaskStarted(_Event, frozen=True, kw_only=True, tag="task.started"):
 
 
 class TaskPhase(_Event, frozen=True, kw_only=True, tag="task.phase"):
-    """What a running task is doing: building, model, tool, quota, approval, children, idle."""
+    """What a running task is doing where no other event says so: building, children, idle. That a turn, a call, a wait
+    for the provider or for a person began says it as well."""
 
     phase: str
     detail: str = ""

@@ -94,8 +94,8 @@ class Redactor:
         if len(text) < MIN_LENGTH:
             return text
         labels = self._labels
-        present = [form for form in labels if form in text]
-        for form in sorted(present, key=len, reverse=True):
+        present = [form for form in labels if form in text] if labels else []
+        for form in sorted(present, key=len, reverse=True) if present else ():
             text = text.replace(form, f"[redacted:{labels[form]}]")
         for kind in _KINDS:
             for anchor in kind.anchors:

@@ -90,6 +90,9 @@ class ChatReply:
         for name, data in events:
             if self._stopped:
                 break
+            if data[:1] == b"{" and b"\n" not in data:  # nearly every event of nearly every server
+                self._chunk(self._decode(data), deltas, is_error=name == "error")
+                continue
             if data.strip() == _DONE:
                 deltas += self._stop()
                 continue
@@ -138,11 +141,11 @@ class ChatReply:
         details = self._details.feed(message.reasoning_details) if message.reasoning_details else ""
         # Some servers send the same reasoning in several fields: the first that has any counts.
         for thought in (message.reasoning, message.reasoning_content, details):
-            if isinstance(thought, str) and thought:
+            if thought and isinstance(thought, str):
                 deltas.append(ThinkingDelta(thought))
                 break
         content: Any = message.content or message.refusal
-        if isinstance(content, list):
+        if content and isinstance(content, list):
             thought, content = content_deltas(content)
             if thought:
                 deltas.append(ThinkingDelta(thought))

@@ -103,6 +103,9 @@ def stop_of(finish: str, native: str = "") -> StopReason | None:
 
     An unknown word counts as an ordinary stop.
     """
+    known = _STOPS.get(finish)
+    if known is not None and (not native or native == finish):
+        return known
     for word in (finish.lower(), native.lower()):
         if any(mark in word for mark in _BROKEN):
             return None
@@ -218,7 +221,10 @@ class CallFolder:
     @property
     def nameless(self) -> bool:
         """Whether a call came without a name."""
-        return any(not call.name for call in self._calls)
+        for call in self._calls:
+            if not call.name:
+                return True
+        return False
 
     def feed(self, piece: WireCall) -> Iterator[Delta]:
         """Yield the deltas of one piece."""

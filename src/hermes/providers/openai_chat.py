@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import anyio
 import msgspec
+from yarl import URL
 
 from hermes.core.codec import encode_json
 from hermes.core.errors import ModelError
@@ -109,6 +110,8 @@ class OpenAIChat:
         self._session_source = session_source
         self._headers = endpoint.request_headers()
         self._bad_header = any(ord(character) < 32 for character in "".join(self._headers.values()))
+        self._host = endpoint.host
+        self._chat_url = URL(endpoint.chat_url)
         self._naming = anyio.Lock()
         self._left_out: frozenset[str] = frozenset()
 
@@ -152,7 +155,7 @@ class OpenAIChat:
             prefill=request.prefill,
             reasoning=self.endpoint.reasoning_echo,
         )
-        host = self.endpoint.host
+        host = self._host
         body: dict[str, Any] = {
             "model": self._name,
             "messages": messages,
@@ -216,7 +219,7 @@ class OpenAIChat:
         if self._bad_header:
             raise error_of(self.origin(), "auth", f"the API key or a header for {self.endpoint.host} has a line break")
         response = await post(
-            self._session_source(), self.endpoint.chat_url, body=body, headers=headers, limit=self.limits.first_byte
+            self._session_source(), self._chat_url, body=body, headers=headers, limit=self.limits.first_byte
         )
         if response.status == 200:
             return response, b""
@@ -228,7 +231,7 @@ class OpenAIChat:
     def origin(self, *, tokens: int = 0, messages: int = 0) -> Origin:
         """Describe this endpoint for error messages."""
         return Origin(
-            host=self.endpoint.host,
+            host=self._host,
             model=self._name,
             secret=self.endpoint.api_key,
             tokens=tokens,
@@ -339,4 +342,5 @@ class _ChatStream:
                 raise
             data, self._silent = b"", True  # the reply is complete, only its end mark never came
         self._ready.extend(self._reply.feed(data) if data else self._reply.close())
-        self._stopped = any(isinstance(delta, Stop) for delta in self._ready)
+        # A stop is the last delta of its reply.
+        self._stopped = bool(self._ready) and type(self._ready[-1]) is Stop

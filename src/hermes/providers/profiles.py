@@ -114,6 +114,6 @@ def cost_of(profile: ModelProfile, usage: Usage) -> float | None:
 
 def with_cost(profile: ModelProfile, usage: Usage) -> Usage:
     """Return `usage` with its cost by `profile`, unless the provider named one."""
-    if usage.cost_usd is not None:
+    if usage.cost_usd is not None or profile.price_input is None:
         return usage
     return msgspec.structs.replace(usage, cost_usd=cost_of(profile, usage))

@@ -34,6 +34,7 @@ from hermes.providers.profiles import with_cost
 
 __all__ = ["Backoff", "Retrying", "estimate_input"]
 
+_TEXTS = frozenset((TextDelta, ThinkingDelta, CallArguments))
 #: Characters a token stands for, on average, where nobody counted.
 CHARS_PER_TOKEN = 4
 
@@ -146,26 +147,28 @@ class _RetryingStream:
 
     async def __anext__(self) -> Delta:
         try:
-            delta = await self._next()
+            deltas = self._deltas
+            delta = await (self._next() if deltas is None else deltas.__anext__())
         except ModelError as error:
             return await self._failed(error)
         self._started = True
-        if isinstance(delta, (TextDelta, ThinkingDelta, CallArguments)):
-            self._chars += len(delta.text)
-        elif isinstance(delta, UsageReport):
-            self._reported = delta.usage
-        elif isinstance(delta, Stop):
+        kind = type(delta)
+        if kind is Stop:
             self._stopped = True
+        elif kind is UsageReport:
+            self._reported = delta.usage  # type: ignore[union-attr]
+        elif kind in _TEXTS:
+            self._chars += len(delta.text)  # type: ignore[union-attr]
         return delta
 
     async def _next(self) -> Delta:
-        if self._deltas is None:
-            if self._wait:
-                wait, self._wait = self._wait, 0.0
-                await self._retrying.sleep(wait)
-            context = self._retrying.inner.stream(self._request)
-            self._deltas = await context.__aenter__()
-            self._context = context
+        """Begin an attempt; return its first delta."""
+        if self._wait:
+            wait, self._wait = self._wait, 0.0
+            await self._retrying.sleep(wait)
+        context = self._retrying.inner.stream(self._request)
+        self._deltas = await context.__aenter__()
+        self._context = context
         return await self._deltas.__anext__()
 
     async def _failed(self, error: ModelError) -> Delta:

@@ -25,7 +25,10 @@ class EventParser:
         *lines, self._tail = (self._tail + chunk).split(b"\n")
         events: list[ServerEvent] = []
         for line in lines:
-            self._line(line, events)
+            if line[:6] == b"data: " and line[-1:] != b"\r":  # nearly every line of nearly every server
+                self._data.append(line[6:])
+            else:
+                self._line(line, events)
         return events
 
     def close(self) -> list[ServerEvent]:
@@ -37,10 +40,12 @@ class EventParser:
         return events
 
     def _line(self, line: bytes, events: list[ServerEvent]) -> None:
-        line = line.rstrip(b"\r")
+        if line[-1:] == b"\r":
+            line = line.rstrip(b"\r")
         if not line:
-            if self._data:
-                events.append((self._name, b"\n".join(self._data)))
+            data = self._data
+            if data:
+                events.append((self._name, data[0] if len(data) == 1 else b"\n".join(data)))
                 self._data = []
             self._name = ""
         elif line.startswith(b"data:"):

@@ -49,6 +49,7 @@ class TaskJournal:
         self._now = now
         self._consumed = consumed
         self._delivered = delivered
+        self._results: dict[tuple[int, int], bytes] = {}  # encoded when they arrived, written again as entries
 
     def _submit(self, ops: list[Op]) -> Pending:
         task = self._task
@@ -57,12 +58,13 @@ class TaskJournal:
         )
 
     def _entry(self, position: int, entry: Entry) -> AddEntry:
+        body = self._results.pop((entry.position, entry.index), None) if isinstance(entry, ToolResult) else None
         return AddEntry(
             task_id=self._task.id,
             position=position,
             kind=type(entry).__name__.lower(),
             at=entry.at,
-            body=self._redact(encode_entry(entry)),
+            body=self._redact(encode_entry(entry)) if body is None else body,
         )
 
     def segment(self, segment: Segment, entries: Sequence[tuple[int, Entry]]) -> Pending:
@@ -106,6 +108,7 @@ class TaskJournal:
 
     def call_ended(self, result: ToolResult, delivers: Sequence[str]) -> Pending:
         """Write a call's result and what it delivers."""
+        body = self._results[(result.position, result.index)] = self._redact(encode_entry(result))
         ops: list[Op] = [
             CallEnded(
                 task_id=self._task.id,
@@ -113,7 +116,7 @@ class TaskJournal:
                 index=result.index,
                 name=result.name,
                 at=result.at,
-                result=self._redact(encode_entry(result)),
+                result=body,
             )
         ]
         by = f"{self._task.id}:{result.position}:{result.index}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Any
 
 import anyio
 import msgspec
@@ -13,7 +14,16 @@ import msgspec
 from hermes.core.clock import Clock
 from hermes.core.codec import encode_envelope
 from hermes.core.errors import OperatorError
-from hermes.core.events import EPHEMERAL, EntryAdded, Envelope, LoopStalled
+from hermes.core.events import (
+    EPHEMERAL,
+    EntryAdded,
+    Envelope,
+    Event,
+    LoopStalled,
+    TaskPhase,
+    TurnEnded,
+    TurnStarted,
+)
 from hermes.core.ids import session_id
 from hermes.core.messages import plain_text
 from hermes.core.result import TaskResult
@@ -59,8 +69,12 @@ class Runtime:
     def _keep(self, envelope: Envelope) -> None:
         """Keep an event in the log; entries are the history itself and stand there."""
         event = envelope.event
-        if type(event) in EPHEMERAL or isinstance(event, EntryAdded):
+        kind = type(event)
+        if kind in EPHEMERAL or kind is EntryAdded:
             return
+        body = encode_envelope(envelope)
+        if not _is_ours(event):
+            body = self.redact(body)
         self.store.submit(
             Unit(
                 ops=(
@@ -71,7 +85,7 @@ class Runtime:
                             seq=envelope.seq,
                             type=event.__struct_config__.tag,  # type: ignore[arg-type]
                             at=envelope.at,
-                            body=self.redact(encode_envelope(envelope)),
+                            body=body,
                         )
                     ),
                 )
@@ -127,23 +141,36 @@ class Runtime:
         """
         await task.done.wait()
         if task.result is None:
-            raise self.supervisor.broken or OperatorError(f"task {task.id} was suspended: the program is ending")
+            raise self.supervisor.broken or OperatorError(f"task {task.id} was suspended: {task.stop_text}")
         return task.result
 
 
 @asynccontextmanager
-async def running(runtime: Runtime, *, watchdog: bool = True) -> AsyncIterator[Runtime]:
-    """Run the runtime's tasks for the length of a block; what still runs at its end is suspended, not ended."""
+async def running(
+    runtime: Runtime, *, watchdog: bool = True, beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+) -> AsyncIterator[Runtime]:
+    """Run the runtime's tasks, and what is to run `beside` them, for the length of a block; what still runs at its end
+    is suspended, not ended."""
     async with anyio.create_task_group() as group:
         runtime.supervisor.start(group)
         if watchdog:
             group.start_soon(Watchdog(lambda seconds, where: _stalled(runtime, seconds, where)).run)
+        for each in beside:
+            group.start_soon(each)
         try:
             yield runtime
         finally:
             with anyio.CancelScope(shield=True):
                 await runtime.supervisor.shutdown()
             group.cancel_scope.cancel()
+
+
+def _is_ours(event: Event) -> bool:
+    """Whether every text of an event is our own word: it then needs no search for secrets, which costs more than all
+    else that is done with it."""
+    if isinstance(event, TurnStarted):
+        return True
+    return isinstance(event, TurnEnded) and not event.error or isinstance(event, TaskPhase) and not event.detail
 
 
 def _stalled(runtime: Runtime, seconds: float, where: str) -> None:
