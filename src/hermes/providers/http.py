@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 import aiohttp
 import anyio
 import msgspec
-from yarl import URL
 
 __all__ = ["Body", "HttpSession", "SessionSource", "StreamLimits", "StreamTimeout", "get_bytes", "post"]
 
@@ -96,7 +95,7 @@ class HttpSession:
 
 
 async def post(
-    session: aiohttp.ClientSession, url: str | URL, *, body: bytes, headers: Mapping[str, str], limit: float
+    session: aiohttp.ClientSession, url: str, *, body: bytes, headers: Mapping[str, str], limit: float
 ) -> aiohttp.ClientResponse:
     """Send a POST and return the response once its headers are there; the caller closes it.
 

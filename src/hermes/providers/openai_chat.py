@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import aiohttp
 import anyio
 import msgspec
-from yarl import URL
 
 from hermes.core.codec import encode_json
 from hermes.core.errors import ModelError
@@ -111,7 +110,7 @@ class OpenAIChat:
         self._headers = endpoint.request_headers()
         self._bad_header = any(ord(character) < 32 for character in "".join(self._headers.values()))
         self._host = endpoint.host
-        self._chat_url = URL(endpoint.chat_url)
+        self._chat_url = endpoint.chat_url
         self._naming = anyio.Lock()
         self._left_out: frozenset[str] = frozenset()
 
