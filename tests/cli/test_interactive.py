@@ -16,7 +16,7 @@ from hermes.cli.commands import background_verb, parse
 from hermes.cli.composer import Signal
 from hermes.cli.interactive import Chat
 from hermes.core.errors import ModelError
-from hermes.core.messages import Notice, Steer, ToolResult, User, plain_text
+from hermes.core.messages import Notice, Steer, ToolResult, Usage, User, plain_text
 from hermes.core.model import ModelProfile, ModelRequest
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
@@ -440,6 +440,37 @@ async def test_the_small_commands(tmp_path: Path, virtual_clock: VirtualClock) -
             at.type(line)
             await at.sees("usage: /")
     model.assert_complete()
+
+
+async def test_a_limit_of_money_can_be_seen_and_raised(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    profile = ModelProfile(window=4_000_000, price_input=1.0, price_output=4.0)
+    dear = [reply("dear", usage=Usage(input=900_000)), reply("cheaper", usage=Usage(input=100))]
+    model = ScriptedModel("m", dear, profile)
+    async with desk(model, tmp_path, virtual_clock, **{"budget.session_usd": 0.5}) as at:
+        at.type("/budget")
+        await at.sees("$0.0000 of $0.5")
+        at.type("first")
+        await at.sees("dear")
+        at.type("second")
+        await at.sees("cost limit of $0.5 reached (session)", "/budget USD raises the limit")
+        at.type("/budget much")
+        await at.sees("'much' is no amount of US dollars")
+        at.type("/budget $20")
+        await at.sees("$0.9000 of $20")
+        at.type("third")
+        await at.sees("cheaper")
+        at.type("/usage")
+        await at.sees("main", "with all tasks", "$0.9001, 2 calls")
+        at.type("/budget none")
+        await at.sees("$0.9001 and no limit")
+
+
+async def test_a_limit_on_a_model_of_unknown_price_is_refused(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    async with desk(ScriptedModel("own/model", [reply("hi")]), tmp_path, virtual_clock) as at:
+        at.type("/budget 2")
+        await at.sees("the price of own/model is unknown", "models:")
+        at.type("hello")
+        await at.sees("hi")
 
 
 async def test_a_line_is_answered_while_two_hundred_children_run(tmp_path: Path, virtual_clock: VirtualClock) -> None:

@@ -225,9 +225,7 @@ siblings = st.lists(
 )
 
 
-async def _race(
-    clock: VirtualClock, tasks: list[Sibling], limits: Limits, own: Limits, profile: ModelProfile
-) -> Budget:
+async def _race(tasks: list[Sibling], limits: Limits, own: Limits, profile: ModelProfile) -> Budget:
     session, budgets = tree(limits, len(tasks), own)
 
     async def work(task: Sibling, budget: Budget, number: int) -> None:
@@ -258,7 +256,7 @@ def test_siblings_never_overshoot_together(tasks: list[Sibling], limit: int, own
     alone = Limits(cost_usd=own * 2e-6) if money else Limits(tokens=own)
     for task in tasks:
         task.refused, task.used = False, []
-    session = anyio.run(_race, clock, tasks, shared, alone, PRICED, backend_options={"loop_factory": clock.loop})
+    session = anyio.run(_race, tasks, shared, alone, PRICED, backend_options={"loop_factory": clock.loop})
     used = [usage for task in tasks for usage in task.used]
     if money:
         assert sum(usage.cost_usd or 0.0 for usage in used) <= limit * 2e-6 + 1e-9

@@ -60,8 +60,10 @@ def entry(position: int, task_id: str = "t1", body: bytes = b"{}") -> AddEntry:
     return AddEntry(task_id=task_id, position=position, kind="user", at=1.0, body=body)
 
 
-def event(seq: int, session_id: str = "s1", body: bytes = b"{}") -> AddEvent:
-    return AddEvent(row=EventRow(session_id=session_id, task_id="t1", seq=seq, type="task.queued", at=1.0, body=body))
+def event(
+    seq: int, session_id: str = "s1", body: bytes = b"{}", type: str = "task.queued", at: float = 1.0
+) -> AddEvent:
+    return AddEvent(row=EventRow(session_id=session_id, task_id="t1", seq=seq, type=type, at=at, body=body))
 
 
 def message(receipt: str = "r1", **more: Any) -> InboxRow:

@@ -228,6 +228,21 @@ async def test_events_are_read_in_pieces(store: Store) -> None:
         await write(store, event(5))
 
 
+async def test_events_of_one_type_are_read_over_all_sessions(store: Store) -> None:
+    kept = [
+        event(1, type="turn.ended", at=5.0),
+        event(2, type="turn.ended", at=2.0),
+        event(3, type="task.ended", at=6.0),
+        event(1, session_id="s2", type="turn.ended", at=3.0),
+    ]
+    await write(store, *kept)
+    found = await store.events_of_type("turn.ended")
+    assert [(row.session_id, row.seq) for row in found] == [("s1", 2), ("s2", 1), ("s1", 1)]
+    assert [row.at for row in await store.events_of_type("turn.ended", since=3.0)] == [3.0, 5.0]
+    assert [row.seq for row in await store.events_of_type("turn.ended", session_id="s2")] == [1]
+    assert await store.events_of_type("nothing.such") == []
+
+
 async def test_a_fence_keeps_a_former_owner_out(store: Store) -> None:
     await write(store, AddTask(row=task()), AddTask(row=child("c1")), AddTask(row=task("x", session_id="s2")))
     await write(store, entry(0), fences=(fence(),))

@@ -271,13 +271,12 @@ class Commands:
         rows = await chat.runtime.store.events_of_type(TURN_ENDED, session_id=chat.session.id) if chat.session else []
         calls = [stored_call(row.task_id, row.session_id, row.at, row.body) for row in rows]
         table = fold(calls, "purpose")
-        self._say(*aligned([(line.key, usage_text(line.usage)) for line in table.lines]))
-        total = table.total
-        unknown = f", {total.unpriced} calls of unknown price" if total.unpriced else ""
-        detail = (
-            f"{total.calls} calls of the model, {total.usage.cached} tokens cached, {total.usage.reasoning} reasoning"
-        )
-        self._say(*aligned([("all together", f"{usage_text(total.usage)}{unknown}"), ("", detail)]))
+        total, used = table.total, table.total.usage
+        unknown = f" ({total.unpriced} of unknown price)" if total.unpriced else ""
+        lines = [(line.key, usage_text(line.usage)) for line in table.lines]
+        lines.append(("with all tasks", f"{usage_text(used)}, {total.calls} calls of the model{unknown}"))
+        lines.append(("cached, reasoning", f"{used.cached}, {used.reasoning} tokens"))
+        self._say(*aligned(lines))
 
     async def budget(self, argument: str) -> None:
         """Show or change what the conversation and its tasks may cost."""

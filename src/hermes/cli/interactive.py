@@ -363,6 +363,8 @@ class Chat:
             self.screen.finish()
             if event.detail and "interrupted" not in event.detail and "stopped by the user" not in event.detail:
                 self.screen.note(f"✗ {one_line(event.detail, 1_000)}")
+                if event.detail.startswith("cost limit"):
+                    self.screen.note("/budget shows what was spent, /budget USD raises the limit; then write on")
             if self.assembly.settings.display.bell_on_complete:
                 self._composer.bell()
         elif isinstance(event, TaskEnded):

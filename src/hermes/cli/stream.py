@@ -142,7 +142,8 @@ def _weather(event: Event) -> str:
             return f"⛔ denied {event.tool}: {one_line(event.reason, 120)} (by {event.by})"
         return f"⚠ run without asking: {event.tool}, {one_line(event.reason, 120)}" if event.by != "user" else ""
     if isinstance(event, (BudgetWarned, BudgetReached)):
-        return f"! {event.kind} limit of {event.limit:g} {'reached' if isinstance(event, BudgetReached) else 'is near'}"
+        limit = f"${event.limit:g}" if event.kind == "cost" else f"{event.limit:g}"
+        return f"! {event.kind} limit of {limit} {'reached' if isinstance(event, BudgetReached) else 'is near'}"
     if isinstance(event, ContextCompacted):
         return f"! the conversation was summarised: {event.before_tokens} tokens became {event.after_tokens}"
     if isinstance(event, ControlMissed):
