@@ -15,6 +15,7 @@ from hermes.cli.oneshot import OneShot, Request, failed, unwrapped
 from hermes.cli.options import GlobalOptions, Sources, merged, open_sources, options_of, refused, run_options
 from hermes.cli.usage_file import check_usage_file
 from hermes.compose import Parts
+from hermes.compose.children import levels_above
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import HermesError, OperatorError, UsageError
 
@@ -105,6 +106,11 @@ def _question(given: dict[str, Any]) -> str | None:
         parts.append(_read(path))
     text = scrub_surrogates("\n\n".join(parts))
     if not text.strip():
+        if path == "-" and given["query_file"] is None:
+            raise UsageError(
+                "there is no terminal to talk in and nothing was piped in. Give -q TEXT, or pipe a question in; "
+                "`hermes --help` lists the commands."
+            )
         where = "stdin" if path == "-" else path or "-q"
         raise UsageError(f"the question is empty ({where}). Give a text.")
     return text
@@ -163,7 +169,8 @@ def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
 
 
 def _parts(sources: Sources) -> Parts:
-    sources.loaded.require()
+    # before anything else is said: in a child's terminal there are no keys, which would hide the reason
+    levels_above(sources.loaded.require(), os.environ)
     endpoint = sources.endpoint()
     if not endpoint.model:
         raise OperatorError(
@@ -175,6 +182,7 @@ def _parts(sources: Sources) -> Parts:
         keys=sources.keys,
         variables=sources.variables,
         yolo=sources.options.yolo,
+        observed=True,
     )
 
 

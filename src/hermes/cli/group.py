@@ -35,6 +35,7 @@ COMMANDS: dict[str, _Entry] = {
     "chat": _Entry("hermes.cli.chat_cmd", "chat", "Talk with a model, or ask one question with -q."),
     "batch": _Entry("hermes.cli.batch_cmd", "batch", "Run a file of prompts and write training rows."),
     "tools": _Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
+    "agents": _Entry("hermes.cli.agents_cmd", "agents", "Look at the agent types that children may be given."),
     "config": _Entry("hermes.cli.config_cmd", "config", "Read and change settings."),
     "sessions": _Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations."),
     "usage": _Entry("hermes.cli.usage_cmd", "usage", "What was spent, from the calls that are stored."),

@@ -17,6 +17,7 @@ import anyio.to_thread
 from hermes.compose.answering import answering
 from hermes.compose.children import delegation_policy, levels_above
 from hermes.compose.models import Models
+from hermes.compose.observing import observing
 from hermes.compose.parts import Assembly, Parts
 from hermes.config import Settings
 from hermes.core.clock import held
@@ -123,7 +124,8 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
 
 def _redactor(parts: Parts) -> Redactor:
     named = settings_secrets(parts.loaded.settings, parts.variables)
-    more = [secret for secret in (parts.endpoint.api_key, *parts.secrets, *named) if secret]
+    hook = parts.loaded.settings.notify.webhook  # whoever knows such an address may post to it
+    more = [secret for secret in (parts.endpoint.api_key, *parts.secrets, *named, hook) if secret]
     return Redactor(known_secrets(parts.environ or os.environ, parts.loaded.dotenv, more=more))
 
 
@@ -138,6 +140,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         model = parts.model or await models(ModelChoice())
         runtime, delegation = _wire(parts, redactor, store, owner, models)
         async with (
+            observing(parts, runtime, delegation, redactor, catalog),
             answering(parts, runtime, owner) as beside,
             running(runtime, watchdog=parts.watchdog, beside=beside),
         ):

@@ -114,7 +114,11 @@ class Agent:
                 return last
 
     async def _until_rest(self) -> Outcome | None:
-        """Take turns until nothing is due; an Outcome where that ended early."""
+        """Take turns until nothing is due; an Outcome where that ended early.
+
+        A conversation rests after each answer, also when more waits: whoever asked gets the answer to that.
+        """
+        asked = False
         while True:
             if self._history.open_calls() and not self._stalled:
                 ended = await self._answer()
@@ -122,6 +126,8 @@ class Agent:
                     return ended
                 continue
             at_rest = self._stalled or self._at_rest()
+            if at_rest and asked and self._spec.interactive:
+                return None
             if await self._take_inbox(at_rest=at_rest):
                 self._stalled = False
             elif at_rest:
@@ -129,7 +135,7 @@ class Agent:
             try:
                 if await self._turns.compact_if_due():
                     continue
-                message = await self._turns.ask()
+                message, asked = await self._turns.ask(), True
             except LimitReached as limit:
                 return await self._exhausted(limit)
             except ModelError as error:

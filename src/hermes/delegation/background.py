@@ -32,6 +32,8 @@ class _Dispatch(msgspec.Struct, kw_only=True):
     output_schema: Any = None
     check: Any = None
     max_iterations: Any = None
+    max_tokens_total: Any = None
+    max_cost: Any = None
     timeout: Any = None
     skill: Any = None
 

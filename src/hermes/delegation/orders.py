@@ -66,8 +66,10 @@ def read_order(item: Any, where: str, inherited: dict[str, Any] | None = None) -
             model=_text(item, "model"),
             route=_text(item, "route"),
             provider=_text(item, "provider"),
-            timeout=_number(item.get("timeout")),
-            max_iterations=_whole(item.get("max_iterations")),
+            timeout=_number(item.get("timeout"), "timeout", "seconds"),
+            max_iterations=_whole(item.get("max_iterations"), "max_iterations"),
+            max_tokens_total=_whole(item.get("max_tokens_total"), "max_tokens_total"),
+            max_cost=_number(item.get("max_cost"), "max_cost", "US dollars"),
             output_schema=item.get("output_schema"),
             check=_text(item, "check").strip(),
         )
@@ -110,19 +112,19 @@ def _names(value: Any) -> tuple[str, ...] | None:
     raise TypeError("toolsets must be a list of names.")
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any, field: str, unit: str) -> float | None:
     if value is None:
         return None
     number = float(value)
     if not number > 0:
-        raise ValueError(f"timeout must be a positive number of seconds, not {value}.")
+        raise ValueError(f"{field} must be a positive number of {unit}, not {value}.")
     return number
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: Any, field: str) -> int | None:
     if value is None:
         return None
     number = int(value)
     if number < 1:
-        raise ValueError(f"max_iterations must be at least 1, not {value}.")
+        raise ValueError(f"{field} must be at least 1, not {value}.")
     return number

@@ -51,6 +51,8 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = ""
     timeout: float | None = None
     max_iterations: int | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
     output_schema: Mapping[str, Any] | None = None
     check: str = ""
 
@@ -197,4 +199,7 @@ def _limits(order: ChildOrder, policy: DelegationPolicy) -> Limits:
         turns=policy.max_iterations if order.max_iterations is None else order.max_iterations,
         clock=max(MIN_TIMEOUT, timeout) if timeout is not None else None,
         inactivity=policy.inactivity,
+        tokens=order.max_tokens_total,
+        cost_usd=order.max_cost,
+        priced_only=order.max_cost is not None,
     )

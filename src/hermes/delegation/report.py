@@ -31,6 +31,7 @@ class Reports:
 
     def __init__(self, state_dir: Callable[[Task], str]) -> None:
         self._state_dir = state_dir
+        self.transcript: Callable[[Task], str] | None = None  # path of a task's live transcript, where one is written
 
     # -- texts ------------------------------------------------------------------------------------------------------
 

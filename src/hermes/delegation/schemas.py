@@ -117,6 +117,8 @@ def async_schema(offer: Offer) -> dict[str, Any]:
     properties.setdefault("model", _text("Model for the child. Default: the configured one, else yours."))
     properties["provider"] = _text("Provider for the child. Default: as for the model.")
     properties["max_iterations"] = {"type": "integer", "description": "Cap on the child's model calls."}
+    properties["max_tokens_total"] = {"type": "integer", "description": "Cap on its tokens, its own children's too."}
+    properties["max_cost"] = {"type": "number", "description": "Cap on its cost in US dollars, its children's too."}
     return {"type": "object", "properties": properties, "required": ["goal"]}
 
 

@@ -56,6 +56,8 @@ class TaskVerbs:
             "output_lines": len(lines),
             "usage": {"tokens": tokens(view.usage), "cost_usd": view.usage.cost_usd, "api_calls": view.api_calls},
         }
+        if self._reports.transcript is not None:
+            answer["live_transcript"] = self._reports.transcript(task)
         if task.state == "queued":
             answer["position"] = admission.place(task)
         elif not task.ended:

@@ -278,9 +278,7 @@ class Supervisor:
         """
         inbox = task.inbox
         if task.spec.interactive:
-            task.resting, task.outcome = True, outcome
-            rested, task.rested = task.rested, anyio.Event()
-            rested.set()
+            task.rest(outcome)
             try:
                 return await self._next_input(task)
             finally:

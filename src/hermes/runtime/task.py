@@ -75,6 +75,7 @@ class Task:
         self.last_step = 0.0  # of the loop's clock
         self.resting = False  # between inputs
         self.rested = anyio.Event()  # replaced each time it rests
+        self.rested_at = 0  # length of its history when it last came to rest
         self.outcome: Outcome | None = None  # of the last turn of a conversation
         self.composing = False  # a person is typing: notices wait a little
         self.hushed = False  # everything was stopped: ends of tasks wait for the person's next line
@@ -89,6 +90,13 @@ class Task:
     def ended(self) -> bool:
         """Whether the task has its result."""
         return self.result is not None
+
+    def rest(self, outcome: Outcome) -> None:
+        """The conversation rests: keep how its last turn went, and wake whoever waits for that."""
+        self.resting, self.outcome = True, outcome
+        self.rested_at = self.history.next_position if self.history is not None else 0
+        rested, self.rested = self.rested, anyio.Event()
+        rested.set()
 
     def emit(self, event: Event) -> None:
         """Publish an event of this task."""
