@@ -32,7 +32,9 @@ def main() -> None:
     if given.json:
         return
     one, five, fifteen = os.getloadavg()
-    print(f"\n{os.cpu_count()} processors, load {one:.1f} {five:.1f} {fifteen:.1f}: ratios hold on a busy machine, times do not")
+    print(
+        f"\n{os.cpu_count()} processors, load {one:.1f} {five:.1f} {fifteen:.1f}: ratios hold on a busy machine, times do not"
+    )
     if failed:
         print(f"could not be measured: {', '.join(failed)}")
 

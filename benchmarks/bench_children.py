@@ -175,7 +175,9 @@ def figures(given: Options) -> list[Figure]:
     cpus = [mine["cpu"] / plain["cpu"] for plain, mine in pairs]
     requests = count * TURNS
     note = ", ".join(f"{mine['wall']:.2f}/{plain['wall']:.2f}" for plain, mine in pairs)
-    cpu_note = ", ".join(f"{mine['cpu'] / requests * 1e3:.3f}/{plain['cpu'] / requests * 1e3:.3f}" for plain, mine in pairs)
+    cpu_note = ", ".join(
+        f"{mine['cpu'] / requests * 1e3:.3f}/{plain['cpu'] / requests * 1e3:.3f}" for plain, mine in pairs
+    )
     bare_kb = statistics.median(plain["kb"] for plain, _ in pairs)
     name = f"{count} children"
     return [

@@ -64,14 +64,17 @@ def part(program: str, *arguments: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def runtime(
-    folder: Path, base_url: str, settings: Mapping[str, Any], *, model: Model | None = None
+    folder: Path, base_url: str, settings: Mapping[str, Any], *, model: Model | None = None, **more: Any
 ) -> AsyncIterator[Assembly]:
-    """A runtime as the command line opens it, with a database on disk, in a home of its own under `folder`."""
+    """A runtime as the command line opens it, with a database on disk, in a home of its own under `folder`.
+
+    `model` replaces the model of the endpoint, `more` are further fields of `Parts`.
+    """
     home = find_home({"HERMES_HOME": str(folder / "home")})
     loaded = load(home, {}, settings)
     loaded.require()
     endpoint = Endpoint(provider="custom", base_url=base_url, api_key="", key_source="none", model=MODEL)
-    parts = Parts(loaded=loaded, endpoint=endpoint, model=model, environ={"PATH": os.environ["PATH"]})
+    parts = Parts(loaded=loaded, endpoint=endpoint, model=model, environ={"PATH": os.environ["PATH"]}, **more)
     async with open_runtime(parts) as assembly:
         tune_collector()
         yield assembly
