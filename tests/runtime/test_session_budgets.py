@@ -270,3 +270,33 @@ async def test_output_of_a_command_is_progress_and_its_silence_is_not(tmp_path: 
     assert (loud["status"], loud["summary"]) == ("completed", "counted")
     assert quiet["status"] == "timeout"
     assert "inactive: no step for 1 s in phase tool terminal" in quiet["error"]
+
+
+async def test_a_child_started_beside_the_conversation_may_have_limits_of_its_own(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    spawn = call("delegate_task_async", goal="child dear", max_cost=0.02, max_tokens_total=900_000)
+    scripts = {"dear": [reply("part", calls=[call("todo", todos=[])], usage=used(19_000)), reply("x")]}
+    main = [reply(calls=[spawn]), reply("waiting"), reply("seen")]
+    model = ScriptedModel("m", main, PRICED, scripts=scripts, check=False)
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        task = await lab.start("go")
+        await lab.runtime.result(task)
+        child = task.children[0]
+    assert (child.spec.limits.cost_usd, child.spec.limits.tokens) == (0.02, 900_000)
+    assert child.result is not None
+    assert (child.result.exit_reason, child.result.truncated, child.result.summary) == ("budget", True, "part")
+    assert f"cost limit of $0.02 reached ({child.id})" in child.result.error
+
+
+async def test_a_limit_on_a_child_of_unknown_price_is_refused_to_the_model(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    spawn = call("delegate_task_async", goal="child", max_cost=0.02)
+    model = ScriptedModel("own/model", [reply(calls=[spawn]), reply("then without")])
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        result = await lab.ask("go")
+    answer = next(entry for entry in model.requests[1].entries if isinstance(entry, ToolResult))
+    assert answer.is_error
+    assert "the price of own/model is unknown" in plain_text(answer.content)
+    assert result.summary == "then without"
