@@ -150,7 +150,8 @@ async def running(
     runtime: Runtime, *, watchdog: bool = True, beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
 ) -> AsyncIterator[Runtime]:
     """Run the runtime's tasks, and what is to run `beside` them, for the length of a block; what still runs at its end
-    is suspended, not ended."""
+    is suspended, not ended. What the block raises leaves as it is."""
+    failure: Exception | None = None
     async with anyio.create_task_group() as group:
         runtime.supervisor.start(group)
         if watchdog:
@@ -159,10 +160,14 @@ async def running(
             group.start_soon(each)
         try:
             yield runtime
+        except Exception as error:  # noqa: BLE001  raised below, where no group wraps it
+            failure = error
         finally:
             with anyio.CancelScope(shield=True):
                 await runtime.supervisor.shutdown()
             group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 def _is_ours(event: Event) -> bool:

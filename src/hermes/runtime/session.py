@@ -48,14 +48,16 @@ class Session:
         return receipt
 
     async def exchange(self, content: Content | str) -> Outcome:
-        """Say something and wait until the conversation rests again; returns how that turn went."""
+        """Say something and wait until the conversation rests after it; returns how that turn went.
+
+        Turns that follow at once, for ends of children, are not waited for.
+        """
         receipt = await self.say(content)
         while not self.task.done.is_set():
-            changed = self.task.rested
-            delivered = self._control.view(self.task).receipts.get(receipt.id, {}).get("state") == "delivered"
-            if delivered and not self.busy:
+            position = self._control.view(self.task).receipts.get(receipt.id, {}).get("position")
+            if isinstance(position, int) and position < self.task.rested_at:
                 break
-            await changed.wait()
+            await self.task.rested.wait()
         if self.task.outcome is None:
             raise OperatorError(f"session {self.id} ended before it answered")
         return self.task.outcome

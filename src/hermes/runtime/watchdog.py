@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 
 import anyio
+import anyio.to_thread
 
 __all__ = ["Watchdog"]
 
@@ -47,7 +48,8 @@ class Watchdog:
                     self._report(round(blocked, 2), where)
         finally:
             self._stopped.set()
-            thread.join(timeout=1.0)
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(thread.join)
 
     def _look(self, loop_thread: int) -> None:
         while not self._stopped.wait(self._beat):
