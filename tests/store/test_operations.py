@@ -363,3 +363,14 @@ async def test_an_ended_task_goes_on_with_its_next_attempt(store: Store) -> None
     ended = await store.task("c1")
     assert ended is not None and (ended.state, ended.end) == ("failed", b"[]")
     assert len(await store.deliveries("t1")) == 1
+
+
+async def test_queued_messages_are_found_by_the_owner_of_their_task(store: Store) -> None:
+    other = AddTask(row=task("t2", owner="o2"))
+    rows = (message("r1"), message("r2", task_id="t2"), message("r3"), message("r4", state="delivered"))
+    await write(store, AddTask(row=task()), other, *(PutInbox(row=row) for row in rows))
+    assert [row.receipt for row in await store.queued("o1")] == ["r1", "r3"]
+    await write(store, MarkInbox(receipt="r1", state="missed"))
+    await write(store, AdoptTasks(session_id="s1", from_owner="o2", to_owner="o1"))
+    assert [row.receipt for row in await store.queued("o1")] == ["r2", "r3"]
+    assert await store.queued("o2") == []

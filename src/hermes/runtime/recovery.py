@@ -19,14 +19,14 @@ from hermes.core.codec import decode_entry, decode_event
 from hermes.core.errors import OperatorError, OwnershipLost, UsageError
 from hermes.core.events import Envelope, TaskAdopted
 from hermes.core.history import History, Segment
-from hermes.core.inbox import FollowUp, SteerMessage
-from hermes.core.messages import Assistant, Entry, Summary, Text, ToolResult, Usage, User
+from hermes.core.messages import Assistant, Entry, Summary, ToolResult, Usage, User
 from hermes.core.model import ToolSpec
 from hermes.core.result import ENDED
 from hermes.core.scope import CallKey, TaskScope
 from hermes.environments.process import end_leftovers
 from hermes.runtime.control import Control
 from hermes.runtime.journal import TaskJournal
+from hermes.runtime.outside import apply_message
 from hermes.runtime.rows import queued_event, stored_result, stored_spec
 from hermes.runtime.spec import SpawnRequest
 from hermes.runtime.supervisor import Supervisor
@@ -155,11 +155,14 @@ class Recovery:
 
     # -- adopting ---------------------------------------------------------------------------------------------------
 
-    async def adopt(self, session_id: str, *, interactive: bool | None = None, say: str = "") -> Task:
+    async def adopt(
+        self, session_id: str, *, interactive: bool | None = None, say: str = "", children: bool = True
+    ) -> Task:
         """Take a session up: every unfinished task goes on; returns the conversation, or the one-shot run.
 
         A conversation that had ended goes on with its history. `interactive` makes of a one-shot run a conversation and
-        the other way round; `say` is the next input.
+        the other way round; `say` is the next input. What was asked of its tasks meanwhile is done first. Without
+        `children` the unfinished tasks under it are stopped with what they have.
 
         Raises:
             UsageError: there is no such session.
@@ -183,14 +186,21 @@ class Recovery:
             changed = interactive if row.task_id == main.task_id else None
             tasks[row.task_id] = self._put_together(row, tasks, counted=again, interactive=changed)
         unfinished = [tasks[row.task_id] for row in rows if row.ended_at is None]
+        asked = []
         for task in unfinished:
             await self._restore_history(task)
+            asked += [(task, message) for message in await self._store.inbox(task.id) if message.state == "queued"]
         for row in rows:
             for delivery in await self._store.deliveries(row.task_id):
                 child = tasks.get(delivery.child_id)
                 if child is not None and child.ended:
                     child.delivery = "pending"
                     self._supervisor.tell(child)
+        for task, message in asked:
+            await apply_message(self._supervisor, self._control, task, message)
+        if not children:
+            under = [task for task in unfinished if task.parent is not None]
+            await self._control.cancel(under, "the conversation was reopened without it")
         if say:
             await self._control.follow_up(tasks[main.task_id], say)
         for task in unfinished:
@@ -296,21 +306,8 @@ class Recovery:
             level.calls += view.tool_count
 
     async def _restore_history(self, task: Task) -> None:
-        """Load the last segment of a task, its open calls and what waits in its inbox; end what commands it left."""
+        """Load the last segment of a task and its open calls; end what commands it left."""
         stored = await self._store.segment(task.id)
-        for message in await self._store.inbox(task.id):
-            if message.state != "queued":
-                continue
-            if message.verb == "steer":
-                task.inbox.steer(
-                    SteerMessage(
-                        receipt=message.receipt, text=message.text, sender=message.sender, at=message.created_at
-                    )
-                )
-            elif message.verb == "follow_up":
-                task.inbox.follow_up(
-                    FollowUp(receipt=message.receipt, content=(Text(message.text),), at=message.created_at)
-                )
         if stored is None:
             return  # it never came to its first entry: it begins as a new one
         entries = [
