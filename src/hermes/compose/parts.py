@@ -27,7 +27,9 @@ def _as_it_is(store: Store) -> Store:
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime is opened with. `model` replaces every model (for tests and simulations); `journal` is where the
     database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk. `secrets` are replaced wherever
-    something is written. `wrap_store` puts something between runtime and journal (a test's store that fails)."""
+    something is written. `observed` says that a person follows the run: live transcripts are written, the configured
+    notifications sent, and old sessions removed once a day. `wrap_store` puts something between runtime and journal
+    (a test's store that fails)."""
 
     loaded: Loaded
     endpoint: Endpoint
@@ -39,6 +41,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     model: Model | None = None
     journal: Path | None = None
     memory: bool = False
+    observed: bool = False
     state_root: Path | None = None
     wrap_store: Callable[[Store], Store] = _as_it_is
     watchdog: bool = True

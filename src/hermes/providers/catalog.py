@@ -14,7 +14,7 @@ import msgspec
 
 from hermes.core.model import Model, ModelProfile
 from hermes.providers.embedded import EmbeddedModel, EmbeddedServer
-from hermes.providers.http import HttpSession
+from hermes.providers.http import HttpSession, SessionSource
 from hermes.providers.openai_chat import Endpoint, OpenAIChat
 from hermes.providers.profiles import profile_of
 from hermes.providers.retrying import Retrying
@@ -54,6 +54,11 @@ class Catalog:
             inner = self._embedded(name) if is_embedded(name) else self._remote(name, endpoint)
             self._models[key] = model = Retrying(inner, attempts=self._attempts + 1)
         return model
+
+    @property
+    def session(self) -> SessionSource:
+        """Gives the process's one client session."""
+        return self._session
 
     def profile(self, name: str) -> ModelProfile:
         """What is known of a model, with the user's overrides."""

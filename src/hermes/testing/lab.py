@@ -73,9 +73,11 @@ async def open_lab(
     settings: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
     memory: bool = True,
+    observed: bool = False,
     yolo: bool = False,
 ) -> AsyncIterator[Lab]:
-    """Open a runtime around `model`. `settings` are dotted keys over the defaults; `memory=False` journals to the home.
+    """Open a runtime around `model`. `settings` are dotted keys over the defaults; `memory=False` journals to the home;
+    `observed` adds transcripts, notifications and keeping house there.
 
     `environ` is what the runtime sees as its environment (default: the process's).
     """
@@ -88,6 +90,7 @@ async def open_lab(
         endpoint=Endpoint(provider="test", base_url="", api_key="", key_source="none", model=model.name),
         model=model,
         memory=memory,
+        observed=observed,
         yolo=yolo,
         watchdog=False,
         clock=clock if clock is not None else SystemClock(),
