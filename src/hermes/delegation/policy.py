@@ -14,7 +14,7 @@ from hermes.core.scope import Role
 from hermes.core.toolsets import COMPOSITES, DELEGATION_TOOLSETS, KNOWN_TOOLSETS, ToolsetRegistry, child_toolsets
 from hermes.delegation.agent_types import AgentType
 from hermes.delegation.brief import child_system, first_message
-from hermes.delegation.routing import Routing
+from hermes.delegation.routing import Chosen, Routing
 from hermes.delegation.structured import schema_text
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
@@ -80,16 +80,9 @@ def child_spec(
     granted = _toolsets(order.toolsets, parent, policy, registry, role, notes)
     if order.check and "terminal" not in parent.spec.ceiling:
         raise ToolError("check runs a command, and you have no terminal to give. Leave it out.")
-    chosen = policy.routing.choose(
-        parent.spec.model,
-        model=order.model,
-        route=order.route,
-        provider=order.provider or ("" if order.model or order.route or agent is None else agent.provider),
-        agent_model=agent.model if agent is not None else "",
-    )
+    chosen = _model(order, parent, policy, agent)
     notes.extend(chosen.notes)
     workspace = parent.environment.cwd if parent.environment is not None else parent.scope.workspace
-    same_model = chosen.choice == parent.spec.model
     spec = TaskSpec(
         kind="async" if background else "child",
         goal=(Text(first_message(order.goal, order.context)),),
@@ -101,7 +94,7 @@ def child_spec(
             role=role,
             depth=depth,
             max_depth=policy.max_spawn_depth,
-            tiny=same_model and parent.model is not None and parent.model.profile.tiny,
+            tiny=chosen.choice == parent.spec.model and parent.model is not None and parent.model.profile.tiny,
             prompt=agent.prompt if agent is not None else "",
             schema=schema_text(order.output_schema) if order.output_schema is not None else "",
             check=order.check,
@@ -125,6 +118,18 @@ def child_spec(
         check=order.check,
     )
     return spec, tuple(notes)
+
+
+def _model(order: ChildOrder, parent: Task, policy: DelegationPolicy, agent: AgentType | None) -> Chosen:
+    """Per call, then agent type, then configuration, then the parent."""
+    silent = not (order.model or order.route or order.provider)
+    return policy.routing.choose(
+        parent.spec.model,
+        model=order.model,
+        route=order.route,
+        provider=agent.provider if silent and agent is not None else order.provider,
+        agent_model=agent.model if agent is not None else "",
+    )
 
 
 def _typed(order: ChildOrder, agent: AgentType | None) -> ChildOrder:
