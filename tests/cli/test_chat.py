@@ -238,7 +238,7 @@ def test_wrong_usage_is_refused_before_anything_runs(
     assert program.files() == {}
 
 
-@pytest.mark.parametrize(("stdin", "words"), [("", "is empty (stdin)"), (b"\xff\xfe", "byte 0 is not UTF-8")])
+@pytest.mark.parametrize(("stdin", "words"), [("", "nothing was piped in"), (b"\xff\xfe", "byte 0 is not UTF-8")])
 def test_what_is_piped_in_must_be_a_text(program: Program, stdin: str | bytes, words: str) -> None:
     ran = program.chat(stdin=stdin)
     assert ran.code == 2 and ran.out == "" and words in ran.err

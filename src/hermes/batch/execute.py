@@ -58,7 +58,7 @@ class _Trace:
         elif isinstance(event, TurnStarted):
             self.report("model")
         elif isinstance(event, RetryWaiting):
-            self.report(f"retry {event.reason}")
+            self.report(f"retry in {event.seconds:.0f} s ({event.reason})")
         elif isinstance(event, QuotaWaiting):
             self.report(f"quota {event.provider}")
 

@@ -177,6 +177,9 @@ class BatchRun:
 
         def report(phase: str) -> None:
             running.phase = phase
+            if phase.startswith("retry") and self._last is None:
+                # The first row runs alone: without a word the whole run would seem to stand still.
+                self._display.note(f"row {item.index}: {phase}")
             self._progress.advanced = anyio.current_time()
 
         try:
@@ -229,10 +232,11 @@ class BatchRun:
     def _endpoint_fault(self, error: RolloutError) -> StopCause:
         waiting = error.retry_after is not None or error.kind in WAITING_HELPS
         when = f" It may be asked again in {error.retry_after:g} s." if error.retry_after is not None else ""
-        message = (
-            f"stopped: {error.message} ({error.kind}). No other row could succeed, so the rest stays pending.{when}"
-        )
-        return StopCause(kind="endpoint", message=message, exit_code=75 if waiting else 1)
+        message = f"stopped ({error.kind}): {error.message} No other row could succeed: the rest stays pending.{when}"
+        # A run keeps its model; one that has brought nothing may as well begin anew with another.
+        anew = error.kind == "model_not_found" and not self._progress.done
+        remedy = "the same command with another --model and --overwrite" if anew else ""
+        return StopCause(kind="endpoint", message=message, exit_code=75 if waiting else 1, remedy=remedy)
 
     def _pause(self, start: Callable[..., object]) -> None:
         why = self._early.verdict() or ""

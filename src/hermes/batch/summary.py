@@ -19,11 +19,13 @@ __all__ = ["StopCause", "describe_existing", "exit_code", "last_lines", "resume_
 
 
 class StopCause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a run stopped before its end. `kind`: interrupted, endpoint, rejections, failures, storage."""
+    """Why a run stopped before its end. `kind`: interrupted, endpoint, rejections, failures, storage. `remedy` says
+    how to go on where going on with the run as it is would not help."""
 
     kind: str
     message: str
     exit_code: int = 1
+    remedy: str = ""
 
 
 def resume_command(run_name: str, *more: str) -> str:
@@ -54,7 +56,7 @@ def last_lines(run_name: str, progress: Progress, cause: StopCause | None, secon
         f"kept {progress.kept} rejected {progress.rejected.total()} failed {failed} pending {progress.pending} "
         f"of {progress.total}, {duration_text(seconds)}"
     )
-    command = _command(run_name, progress, cause)
+    command = (cause.remedy if cause is not None else "") or _command(run_name, progress, cause)
     if command:
         lines[-1] += f" · go on: {command}"
     return lines

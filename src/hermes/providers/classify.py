@@ -6,6 +6,7 @@ never the key. Nothing here decides whether to ask again; it only says whether t
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -146,7 +147,7 @@ def _message_of(value: Any) -> str:
     parts = [inner.get("message") or inner.get("detail") or inner.get("msg") or ""]
     metadata = inner.get("metadata")
     parts += [metadata.get("raw") if isinstance(metadata, dict) else "", inner.get("code"), inner.get("type")]
-    texts = [str(part) for part in parts if part not in (None, "")]
+    texts = [str(part) for part in parts if part not in (None, "", "error")]
     # A code or type that the message repeats is left out.
     return " · ".join(part for n, part in enumerate(texts) if not any(part in other for other in texts[:n]))
 
@@ -248,6 +249,13 @@ def _too_large(origin: Origin) -> bool:
     )
 
 
+def _said_by_system(error: OSError) -> str:
+    """What the system said. The event loop puts words of its own, or several causes at once, in its place."""
+    named = re.search(r"\[Errno (\d+)\]", str(error))
+    number = error.errno or (int(named[1]) if named else 0)
+    return os.strerror(number) if number else str(error)
+
+
 def connection_error(origin: Origin, error: Exception, *, started: bool) -> ModelError:
     """Return the error of a connection that failed; `started` says that part of the reply had come."""
     host = origin.host
@@ -267,7 +275,7 @@ def connection_error(origin: Origin, error: Exception, *, started: bool) -> Mode
         return error_of(origin, "unreachable", f"{host} did not accept a connection in time")
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
-        return error_of(origin, "unreachable", f"no connection to {host}", cause.strerror or str(cause))
+        return error_of(origin, "unreachable", f"no connection to {host}", _said_by_system(cause))
     if isinstance(error, StreamTimeout):
         what = f"{host} sent {error}"
         return error_of(origin, "timeout", what)

@@ -37,7 +37,7 @@ def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
             f"the journal {path} was held by another process for too long ({error}); find the program that keeps it "
             f"open and start again; {_ADVICE}"
         )
-    if primary == sqlite3.SQLITE_FULL:
+    if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and _no_room(path)):
         return StoreFull(f"the journal {path} cannot grow ({error}); free some space and start again; {_ADVICE}")
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(
@@ -45,6 +45,15 @@ def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
             "again"
         )
     return StoreError(f"the journal {path} cannot be used ({error}); check the disk and start again; {_ADVICE}")
+
+
+def _no_room(path: Path) -> bool:
+    """Whether the disk has no room for the files beside the journal, for which SQLite says no more than "I/O error"."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < 64 * 1024
 
 
 def refuse_foreign(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
