@@ -395,7 +395,10 @@ async def test_when_the_input_ends_what_runs_comes_to_its_end(tmp_path: Path, vi
         at.type("go")
         at.composer.finished = True
         at.type(Signal.END)
-        await anyio.sleep(200)
+        await at.sees("🔀 dig", "wait")
+        await at.until(lambda: model.in_flight)
+        await anyio.sleep(90)
+        assert at.code is None
         await at.until(lambda: at.code is not None)
     assert at.code == 0 and "dug" in at.composer.text
     model.assert_complete()

@@ -116,7 +116,9 @@ class OneShot:
                 toolsets=self._request.toolsets,
             )
             unpriced = price_note(assembly, spec)
-            self._announce(assembly, (*notes, unpriced) if unpriced is not None else notes)
+            self._announce(assembly, notes)
+            if unpriced is not None and not self._request.quiet:
+                self._output.note(f"note: {unpriced}", always=True)
             subscription = assembly.runtime.bus.subscribe(self._listener(assembly), self._is_main)
             try:
                 self._task = await assembly.runtime.start(spec, source=self._request.source)
@@ -128,7 +130,7 @@ class OneShot:
     def _announce(self, assembly: Assembly, notes: tuple[str, ...]) -> None:
         self._output.note(describe_source(assembly), always=assembly.model.profile.tiny)
         for note in (*self._parts.loaded.warnings, *notes):
-            self._output.note(f"note: {note}", always=True)
+            self._output.note(f"note: {note}", always=not self._request.quiet)
         if assembly.runtime.gate.yolo:
             self._output.note("--yolo: dangerous commands run without a question", always=True)
 
