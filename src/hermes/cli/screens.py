@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-__all__ = ["print_json", "rows", "when"]
+__all__ = ["print_json", "rows", "size_text", "when"]
 
 
 def print_json(value: Any) -> None:
@@ -34,3 +34,15 @@ def rows(table: Sequence[Sequence[str]], indent: str = "  ") -> str:
 def when(seconds: float) -> str:
     """A time (seconds since the epoch) as local date and minute."""
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def size_text(size: int) -> str:
+    """Bytes as `950 B`, `12.3 KB`, `4.5 MB`, `1.2 GB`."""
+    if size < 1_000:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("KB", "MB"):
+        amount /= 1_000
+        if amount < 1_000:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1_000:.1f} GB"

@@ -1,8 +1,7 @@
-"""`hermes sessions`: what earlier conversations were, read from the journal. Nothing is changed."""
+"""`hermes sessions list|show|stats`: what earlier conversations were, read from the journal. Nothing is changed here;
+`sessions_change.py` has the commands that export, rename and remove."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import anyio
 import click
@@ -12,27 +11,28 @@ from rich.table import Table
 from rich.text import Text as Cell
 
 from hermes.cli.options import home_of
-from hermes.cli.screens import print_json, when
+from hermes.cli.screens import print_json, rows, size_text, when
+from hermes.cli.sessions_change import delete, export, prune, rename
+from hermes.cli.sessions_read import journal, plain_task, read_whole, said
 from hermes.config import Home
-from hermes.core.codec import decode_entry
-from hermes.core.errors import HermesError, UsageError
-from hermes.core.messages import Assistant, Entry, Interrupted, Notice, Steer, Summary, Text, ToolResult, User
-from hermes.store.ops import SessionRow, Store, TaskRow
-from hermes.store.sqlite import open_store
+from hermes.core.messages import Entry
+from hermes.observe.retention import disk_size
+from hermes.observe.transcript import LIVE
+from hermes.store.ops import SessionRow, StoreCounts
 
 __all__ = ["sessions"]
 
-#: How far back a session is looked for by a part of its id.
-_SEARCHED = 10_000
 
-
-class _NotFound(HermesError):
-    """There is no such session."""
-
-
-@click.group(epilog="\b\nExamples:\n  hermes sessions list\n  hermes sessions show latest")
+@click.group(
+    epilog="\b\nExamples:\n  hermes sessions list\n  hermes sessions show latest\n"
+    "  hermes sessions export latest -o it.md"
+)
 def sessions() -> None:
-    """Look at earlier conversations."""
+    """Look at earlier conversations, export and remove them."""
+
+
+for _command in (export, rename, delete, prune):
+    sessions.add_command(_command)
 
 
 @sessions.command("list", epilog="\b\nExamples:\n  hermes sessions list --limit 5\n  hermes sessions list --json")
@@ -66,92 +66,82 @@ def list_(context: click.Context, /, limit: int, source: str | None, as_json: bo
 @click.pass_context
 def show(context: click.Context, /, session_id: str, full: bool, as_json: bool) -> None:
     """Print a session: its tasks and what was said. The id may be shortened; `latest` is the newest."""
-    row, tasks, histories = anyio.run(_session, home_of(context), session_id)
+    whole = anyio.run(read_whole, home_of(context), session_id)
+    row = whole.row
     if as_json:
-        entries = {task: [msgspec.to_builtins(entry) for entry in history] for task, history in histories.items()}
-        print_json({"session": row, "tasks": [_plain(task) for task in tasks], "entries": entries})
+        print_json(
+            {
+                "session": row,
+                "tasks": [{**plain_task(task), "unseen": task.task_id in whole.unseen} for task in whole.tasks],
+                "entries": {
+                    task: [msgspec.to_builtins(entry) for entry in history] for task, history in whole.entries.items()
+                },
+            }
+        )
         return
     click.echo(f"{row.session_id}  {when(row.created_at)}  {row.model}  {row.title}".rstrip())
-    for task in tasks:
+    for task in whole.tasks:
         goal = " ".join(task.goal.split())[:100]
-        click.echo(f"\n{'  ' * task.depth}── {task.task_id} ({task.kind}, {task.state}) {goal}".rstrip())
-        for entry in histories[task.task_id]:
-            for line in _said(entry, full):
+        mark = "  ● nobody saw this result" if task.task_id in whole.unseen else ""
+        click.echo(f"\n{'  ' * task.depth}── {task.task_id} ({task.kind}, {task.state}) {goal}".rstrip() + mark)
+        for entry in whole.entries[task.task_id]:
+            for line in _lines(entry, full):
                 click.echo(f"{'  ' * task.depth}{line}")
 
 
+@sessions.command("stats", epilog="\b\nExamples:\n  hermes sessions stats\n  hermes sessions stats --json")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def stats(context: click.Context, /, as_json: bool) -> None:
+    """Say how many sessions and tasks there are and what they take on the disk."""
+    home = home_of(context)
+    counts: StoreCounts = anyio.run(_counts, home)
+    sizes = {
+        "journal": sum(disk_size(home.database.with_name(home.database.name + end)) for end in ("", "-wal", "-shm")),
+        "task_files": disk_size(home.tasks_dir),
+        "transcripts": disk_size(home.path.joinpath(*LIVE)),
+    }
+    if as_json:
+        print_json({**msgspec.structs.asdict(counts), "bytes": sizes})
+        return
+    used = f"{when(counts.oldest)} to {when(counts.newest)}" if counts.oldest and counts.newest else "never"
+    click.echo(
+        rows(
+            [
+                ["sessions", f"{counts.sessions}, last used {used}"],
+                ["tasks", f"{counts.tasks}, {counts.unfinished} not ended, {counts.unseen} results nobody saw"],
+                ["recorded", f"{counts.entries} messages, {counts.calls} tool calls, {counts.events} events"],
+                ["on disk", ", ".join(f"{name.replace('_', ' ')} {size_text(size)}" for name, size in sizes.items())],
+            ],
+            indent="",
+        )
+    )
+
+
 async def _sessions(home: Home, limit: int, source: str | None) -> list[SessionRow]:
-    # a listing must not make a journal where there is none
     if not home.database.exists():
         return []
-    store = await open_store(home.database)
-    try:
+    async with journal(home) as store:
         return await store.sessions(limit, source)
-    finally:
-        await store.close()
 
 
-async def _session(home: Home, wanted: str) -> tuple[SessionRow, list[TaskRow], dict[str, list[Entry]]]:
+async def _counts(home: Home) -> StoreCounts:
     if not home.database.exists():
-        raise _NotFound(f"there are no sessions yet ({home.database} is missing).")
-    store = await open_store(home.database)
-    try:
-        row = await _pick(store, wanted)
-        tasks = await store.tasks(row.session_id)
-        histories = {
-            task.task_id: [decode_entry(body) for _, body in await store.entries(task.task_id)] for task in tasks
-        }
-        return row, tasks, histories
-    finally:
-        await store.close()
+        return StoreCounts(sessions=0, tasks=0, unfinished=0, unseen=0, entries=0, calls=0, events=0)
+    async with journal(home) as store:
+        return await store.counts()
 
 
-async def _pick(store: Store, wanted: str) -> SessionRow:
-    exact = await store.session(wanted)
-    if exact is not None:
-        return exact
-    rows = await store.sessions(1 if wanted == "latest" else _SEARCHED)
-    found = rows if wanted == "latest" else [row for row in rows if row.session_id.startswith(wanted)]
-    if not found:
-        raise _NotFound(f"there is no session {wanted!r}. `hermes sessions list` shows them.")
-    if len(found) > 1:
-        names = ", ".join(row.session_id for row in found[:5])
-        raise UsageError(f"{wanted!r} fits {len(found)} sessions: {names}. Write more of the id.")
-    return found[0]
-
-
-def _plain(task: TaskRow) -> dict[str, Any]:
-    row: dict[str, Any] = msgspec.structs.asdict(task)
-    row.pop("spec")
-    end = row.pop("end")
-    row["end"] = msgspec.json.decode(end) if end else None
-    return row
-
-
-def _said(entry: Entry, full: bool) -> list[str]:
-    if isinstance(entry, Assistant):
-        calls = [f"  → {call.name} {call.raw[:200]}" for call in entry.calls]
-        return [*_marked("model", entry.text), *calls]
-    if isinstance(entry, ToolResult):
-        text = _text(entry.content)
-        return _marked(f"  {entry.name}", text if full or len(text) <= 400 else text[:400] + " … (--full)")
-    if isinstance(entry, User):
-        return _marked("you" if entry.source == "user" else entry.source, _text(entry.content))
-    if isinstance(entry, Steer):
-        return _marked(f"steer from {entry.sender}", entry.text)
-    if isinstance(entry, (Notice, Summary)):
-        return _marked("notice" if isinstance(entry, Notice) else "summary", entry.text)
-    assert isinstance(entry, Interrupted)
-    return _marked("interrupted", entry.reason)
-
-
-def _text(content: Any) -> str:
-    return "".join(part.text if isinstance(part, Text) else "[image]" for part in content)
+def _lines(entry: Entry, full: bool) -> list[str]:
+    return [line for who, text in said(entry, full) for line in _marked(who, text)]
 
 
 def _marked(who: str, text: str) -> list[str]:
+    if not text:
+        return []
     lines = _printable(text).splitlines() or [""]
-    return [f"{who}: {lines[0]}", *(f"{' ' * (len(who) + 2)}{line}" for line in lines[1:])] if text else []
+    gap = " " if who.endswith("→") else ": "
+    return [f"{who}{gap}{lines[0]}", *(f"{' ' * (len(who) + len(gap))}{line}" for line in lines[1:])]
 
 
 def _printable(text: str) -> str:

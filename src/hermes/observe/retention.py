@@ -26,7 +26,7 @@ from hermes.core.errors import HermesError, StoreError
 from hermes.observe.transcript import LIVE
 from hermes.store.ops import DeleteSession, SessionRow, Store, Unit
 
-__all__ = ["DAY", "Keep", "Pruned", "Retention"]
+__all__ = ["DAY", "Keep", "Pruned", "Retention", "disk_size"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -87,7 +87,7 @@ class Retention:
 
     async def size(self, session_id: str) -> int:
         """Bytes of a session's files."""
-        return await self._in_thread(lambda: sum(_size(folder) for folder in self.folders(session_id)))
+        return await self._in_thread(lambda: sum(disk_size(folder) for folder in self.folders(session_id)))
 
     async def delete(self, session_id: str, *, unfinished: bool = False) -> tuple[int, list[str]]:
         """Delete a session with its files; returns (bytes of files, folders that could not be removed).
@@ -175,14 +175,17 @@ class Retention:
             return await anyio.to_thread.run_sync(job)
 
 
-def _size(folder: Path) -> int:
+def disk_size(path: Path) -> int:
+    """Bytes of a file, or of all files under a folder; 0 where there is nothing."""
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size if path.exists() else 0
     total = 0
-    for where, _, files in os.walk(folder):
+    for folder, _, files in os.walk(path):
         for name in files:
             try:
-                total += os.lstat(os.path.join(where, name)).st_size
+                total += os.lstat(os.path.join(folder, name)).st_size
             except FileNotFoundError:
-                continue  # it went meanwhile
+                continue  # a running program removed it meanwhile
     return total
 
 
@@ -209,7 +212,7 @@ def _remove(folders: Iterable[Path], tally: _Tally, gone: list[str] | None = Non
     for folder in folders:
         if folder.is_symlink() or not folder.is_dir():
             continue
-        size = _size(folder)
+        size = disk_size(folder)
         try:
             if not dry_run:
                 shutil.rmtree(folder)

@@ -1,0 +1,117 @@
+"""Reading sessions for the commands: the journal opened for a moment, a session by a part of its id, what was said.
+
+Adopts nothing; a home without a journal is left without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from hermes.config import Home
+from hermes.core.codec import decode_entry
+from hermes.core.errors import HermesError, UsageError
+from hermes.core.messages import Assistant, Entry, Interrupted, Notice, Steer, Summary, Text, ToolResult, User
+from hermes.store.ops import SessionRow, Store, TaskRow
+from hermes.store.sqlite import open_store
+
+__all__ = ["NotFound", "Whole", "journal", "pick", "plain_task", "read_whole", "said"]
+
+#: How far back a session is looked for by a part of its id.
+_SEARCHED = 10_000
+
+
+class NotFound(HermesError):
+    """There is no such session."""
+
+
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    """A session with its tasks, what was said in each, and the ids of those whose end nobody saw."""
+
+    row: SessionRow
+    tasks: tuple[TaskRow, ...]
+    entries: dict[str, list[Entry]]
+    unseen: frozenset[str]
+
+
+@asynccontextmanager
+async def journal(home: Home) -> AsyncIterator[Store]:
+    """The journal of a home.
+
+    Raises:
+        NotFound: there is none.
+    """
+    # a look must not make a journal where there is none
+    if not home.database.exists():
+        raise NotFound(f"there are no sessions yet ({home.database} is missing).")
+    store = await open_store(home.database)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def pick(store: Store, wanted: str) -> SessionRow:
+    """The session of an id, of its unique beginning, or the newest for `latest`.
+
+    Raises:
+        NotFound: there is none.
+        UsageError: there are several.
+    """
+    exact = await store.session(wanted)
+    if exact is not None:
+        return exact
+    rows = await store.sessions(1 if wanted == "latest" else _SEARCHED)
+    found = rows if wanted == "latest" else [row for row in rows if row.session_id.startswith(wanted)]
+    if not found:
+        raise NotFound(f"there is no session {wanted!r}. `hermes sessions list` shows them.")
+    if len(found) > 1:
+        names = ", ".join(row.session_id for row in found[:5])
+        raise UsageError(f"{wanted!r} fits {len(found)} sessions: {names}. Write more of the id.")
+    return found[0]
+
+
+async def read_whole(home: Home, wanted: str) -> Whole:
+    """Everything about a session. Raises as `pick`."""
+    async with journal(home) as store:
+        row = await pick(store, wanted)
+        tasks = await store.tasks(row.session_id)
+        entries = {
+            task.task_id: [decode_entry(body) for _, body in await store.entries(task.task_id)] for task in tasks
+        }
+        unseen = await store.unseen(row.session_id)
+        return Whole(row=row, tasks=tuple(tasks), entries=entries, unseen=frozenset(task.task_id for task in unseen))
+
+
+def plain_task(task: TaskRow) -> dict[str, Any]:
+    """A task as plain data, its end decoded."""
+    row: dict[str, Any] = msgspec.structs.asdict(task)
+    row.pop("spec")
+    end = row.pop("end")
+    row["end"] = msgspec.json.decode(end) if end else None
+    return row
+
+
+def said(entry: Entry, full: bool) -> list[tuple[str, str]]:
+    """What an entry says, as (who, text); a long tool result is cut unless `full`."""
+    if isinstance(entry, Assistant):
+        calls = [("  →", f"{call.name} {call.raw if full else call.raw[:200]}") for call in entry.calls]
+        return [("model", entry.text), *calls]
+    if isinstance(entry, ToolResult):
+        text = _text(entry.content)
+        return [(f"  {entry.name}", text if full or len(text) <= 400 else text[:400] + " … (--full)")]
+    if isinstance(entry, User):
+        return [("you" if entry.source == "user" else entry.source, _text(entry.content))]
+    if isinstance(entry, Steer):
+        return [(f"steer from {entry.sender}", entry.text)]
+    if isinstance(entry, (Notice, Summary)):
+        return [("notice" if isinstance(entry, Notice) else "summary", entry.text)]
+    assert isinstance(entry, Interrupted)
+    return [("interrupted", entry.reason)]
+
+
+def _text(content: Any) -> str:
+    return "".join(part.text if isinstance(part, Text) else "[image]" for part in content)
