@@ -158,6 +158,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
                     is_gone=lambda owner: parts.memory or is_gone(home.path, owner),
                     hold=parts.hold,
                 ),
+                check=models.check,
             )
     finally:
         with anyio.CancelScope(shield=True):

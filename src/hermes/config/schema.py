@@ -116,7 +116,7 @@ class AgentSettings(_Section, frozen=True, kw_only=True):
         int | None,
         Meta(description="Model calls a task may make; `none`, `unlimited`, `inf`, 0, -1 and null mean unlimited."),
     ] = 90
-    api_max_retries: Annotated[int, Meta(description="Further attempts after a failed model call.", ge=0)] = 3
+    api_max_retries: Annotated[int, Meta(description="Attempts at a model call; 1: none after a failure.", ge=1)] = 3
     reasoning_effort: Annotated[
         Effort, Meta(description="How much the model should think; `none` turns thinking off; empty: the model's own.")
     ] = ""
@@ -214,6 +214,13 @@ class DelegationSettings(_Section, frozen=True, kw_only=True):
     default_toolsets: Annotated[
         tuple[str, ...] | None, Meta(description="The most that children may use; null: what the parent has.")
     ] = None
+    recover: Annotated[
+        Literal["", "ask", "auto", "never"],
+        Meta(
+            description="What happens with the unfinished tasks of a conversation that is reopened: `auto` goes on, "
+            "`never` stops them with what they have; empty: `ask` at a terminal, else `auto`."
+        ),
+    ] = ""
     worktree_isolation: Annotated[
         Literal[False], Meta(description="A git worktree for each child. Not in this release: true is refused.")
     ] = False
@@ -235,6 +242,13 @@ class RuntimeSettings(_Section, frozen=True, kw_only=True):
     max_running: Annotated[
         AtLeastOne | None, Meta(description="Running tasks of the process; null: by memory and file descriptors.")
     ] = None
+    on_hangup: Annotated[
+        Literal["detach", "stop"],
+        Meta(
+            description="What happens with running work when its terminal is lost: `detach` lets it go on in the "
+            "background, `stop` leaves it resumable."
+        ),
+    ] = "detach"
 
 
 class BudgetSettings(_Section, frozen=True, kw_only=True):

@@ -62,11 +62,12 @@ class Inbox:
         self.closed = False
         self._turn: anyio.CancelScope | None = None
         self._interrupt: str | None = None
-        self._changed = anyio.Event()
+        self._changed: anyio.Event | None = None  # while somebody waits
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
     @property
     def pending(self) -> bool:
@@ -132,4 +133,6 @@ class Inbox:
 
     async def changed(self) -> None:
         """Wait for the next change."""
+        if self._changed is None:
+            self._changed = anyio.Event()
         await self._changed.wait()

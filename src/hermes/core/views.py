@@ -6,7 +6,6 @@ of output of a task, each cut to 500 characters, and the newest 40 paths.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -116,10 +115,10 @@ class TaskView:
         self.summary = ""
         self.error = ""
         self.truncated = False
-        self.lines: deque[str] = deque(maxlen=MAX_LINES)
+        self.lines: list[str] = []
         self.files_read: dict[str, None] = {}
         self.files_written: dict[str, None] = {}
-        self.trace: deque[ToolTrace] = deque(maxlen=MAX_TRACE)
+        self.trace: list[ToolTrace] = []
         self.receipts: dict[str, dict[str, object]] = {}
         self._open: dict[tuple[int, int], int] = {}
 
@@ -139,6 +138,8 @@ class TaskView:
         for line in text.splitlines():
             if line.strip():
                 self.lines.append(line[:MAX_LINE])
+        if len(self.lines) > MAX_LINES:
+            del self.lines[:-MAX_LINES]
 
     def apply(self, envelope: Envelope) -> None:
         """Fold one event in."""
@@ -229,6 +230,8 @@ class TaskView:
                 status="ok" if event.success else "error",
             )
         )
+        if len(self.trace) > MAX_TRACE:
+            del self.trace[:-MAX_TRACE]
 
     def _entry(self, event: EntryAdded, at: float) -> None:
         self.last_activity = at

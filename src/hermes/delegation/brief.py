@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from hermes.core.scope import Role
 
@@ -48,7 +48,7 @@ def child_system(
     ]
     if context.strip():
         parts.append(f"CONTEXT:\n{context}")
-    if Path(workspace).is_absolute():
+    if os.path.isabs(workspace):
         parts.append(
             f"WORKSPACE: {workspace}\nWork there. Do not assume any other directory, in particular no conventional "
             "container path such as /workspace or /app, unless you have seen that it exists."

@@ -74,12 +74,10 @@ def child_spec(
         ToolError: a toolset, route or model that is not known, a check that the parent could not run itself.
     """
     notes: list[str] = []
-    order = _typed(order, agent)
+    order = _allowed(_typed(order, agent), parent)
     depth = parent.scope.depth + 1
     role = _role(order, policy, depth, notes)
     granted = _toolsets(order.toolsets, parent, policy, registry, role, notes)
-    if order.check and "terminal" not in parent.spec.ceiling:
-        raise ToolError("check runs a command, and you have no terminal to give. Leave it out.")
     chosen = _model(order, parent, policy, agent)
     notes.extend(chosen.notes)
     workspace = parent.environment.cwd if parent.environment is not None else parent.scope.workspace
@@ -148,6 +146,14 @@ def _typed(order: ChildOrder, agent: AgentType | None) -> ChildOrder:
         timeout=agent.timeout if order.timeout is None else order.timeout,
         max_iterations=agent.max_iterations if order.max_iterations is None else order.max_iterations,
     )
+
+
+def _allowed(order: ChildOrder, parent: Task) -> ChildOrder:
+    """The order, unless it would let the parent do what it cannot do itself."""
+    without = "terminal" not in parent.spec.ceiling or "terminal" not in (parent.spec.tools or ("terminal",))
+    if order.check and without:
+        raise ToolError("check runs a command, and you have no terminal to give. Leave it out.")
+    return order
 
 
 def _role(order: ChildOrder, policy: DelegationPolicy, depth: int, notes: list[str]) -> Role:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -109,8 +110,6 @@ class LocalEnvironment:
         )
         self._task_id = scope.task_id
         self._commands = commands
-        # Threads of our own, so that ending a command never waits for somebody else's blocking work.
-        self._threads = anyio.CapacityLimiter(64)
         self._redact = redact
         self._on_started = on_started
         self._hold = hold
@@ -120,6 +119,11 @@ class LocalEnvironment:
         self._runs = 0
         self._left: list[ProcessGroup] = []
         self._background = BackgroundProcesses(self._settings.background_limit, self._settings.grace, hold, on_ended)
+
+    @cached_property
+    def _threads(self) -> anyio.CapacityLimiter:
+        """Threads of our own, so that ending a command never waits for somebody else's blocking work."""
+        return anyio.CapacityLimiter(64)
 
     @property
     def cwd(self) -> str:
@@ -285,6 +289,8 @@ class LocalEnvironment:
     async def close(self) -> tuple[ProcessInfo, ...]:
         """End everything that still runs; returns the background processes that were killed."""
         self._closed = True
+        if not (self._left or self._escapes or self._background.any):
+            return ()  # it ran nothing that could be left
         with anyio.CancelScope(shield=True):
             killed = await self._background.close()
             left, self._left = self._left, []

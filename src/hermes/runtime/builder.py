@@ -12,7 +12,7 @@ from hermes.core.environment import Environment
 from hermes.core.events import EntryAdded
 from hermes.core.history import History, Segment
 from hermes.core.messages import Entry, User
-from hermes.core.model import Model
+from hermes.core.model import Model, ToolSpec
 from hermes.core.tools import Tool, ToolEnv
 from hermes.core.toolsets import ToolsetRegistry
 from hermes.core.turn import TurnSettings
@@ -28,6 +28,10 @@ __all__ = ["Builder", "steer_paragraph"]
 
 async def _nothing(*_: object) -> None:
     """Nothing to prepare, nothing to judge."""
+
+
+#: Lists of tools that are kept to be shared; more than that are the tools of outside servers, new with each task.
+KEPT_OFFERS = 64
 
 
 def steer_paragraph(nonce: str) -> str:
@@ -70,6 +74,7 @@ class Builder:
         self._clock = clock
         self._redact = redact
         self._compaction = compaction
+        self._offers: dict[tuple[tuple[str, str, int], ...], tuple[ToolSpec, ...]] = {}
         self._prepare = prepare
         self._accept = accept
         self.supervisor: Supervisor | None = None
@@ -100,7 +105,7 @@ class Builder:
                 delivered=lambda receipt, position: control.delivered(task, receipt, position),
             )
         )
-        task.history, task.offered = history, tuple(tool.spec for tool in tools)
+        task.history, task.offered = history, self._specs_of(tools)
         if restored is None:
             self._begin(task, history)
         return Agent(
@@ -148,6 +153,17 @@ class Builder:
         if task.spec.tools is not None:
             built = tuple(tool for tool in built if tool.name in task.spec.tools)
         return tuple(self._gate.wrap(tool, task, read_only=model.profile.tiny) for tool in built)
+
+    def _specs_of(self, tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
+        """What the model is told of `tools`: one list for all tasks that are offered the same."""
+        specs = tuple(tool.spec for tool in tools)
+        key = tuple((spec.name, spec.description, id(spec.parameters)) for spec in specs)  # kept alive by the list
+        known = self._offers.get(key)
+        if known is None:
+            if len(self._offers) >= KEPT_OFFERS:
+                self._offers.clear()
+            self._offers[key] = known = specs
+        return known
 
     def _begin(self, task: Task, history: History) -> None:
         nonce = secrets.token_hex(4)

@@ -104,7 +104,7 @@ class Ending:
         environment, task.environment = task.environment, None
         if environment is None:
             return
-        with anyio.CancelScope(shield=True), anyio.move_on_after(GRACE):
+        with anyio.move_on_after(GRACE, shield=True):
             await environment.close()
 
     def suspend(self, task: Task, reason: str) -> None:

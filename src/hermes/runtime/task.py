@@ -41,6 +41,7 @@ class Task:
         owner: str,
         emit: Callable[[Task, Event], None],
     ) -> None:
+        self.id = scope.task_id
         self.scope = scope
         self.spec = spec
         self.parent = parent
@@ -80,11 +81,6 @@ class Task:
         self.composing = False  # a person is typing: notices wait a little
         self.hushed = False  # everything was stopped: ends of tasks wait for the person's next line
         self._emit = emit
-
-    @property
-    def id(self) -> str:
-        """The task's id."""
-        return self.scope.task_id
 
     @property
     def ended(self) -> bool:
