@@ -29,7 +29,7 @@ class Catalog:
 
     Args:
         overrides: what the user knows better, by model name: fields of a profile, `context_length` for `window`.
-        attempts: further attempts after a failed call.
+        attempts: how often a call is made at most.
         cache: a file that remembers that the local model's file is whole.
     """
 
@@ -52,7 +52,7 @@ class Catalog:
         model = self._models.get(key)
         if model is None:
             inner = self._embedded(name) if is_embedded(name) else self._remote(name, endpoint)
-            self._models[key] = model = Retrying(inner, attempts=self._attempts + 1)
+            self._models[key] = model = Retrying(inner, attempts=self._attempts)
         return model
 
     @property

@@ -42,7 +42,8 @@ CHARS_PER_TOKEN = 4
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """Waits in seconds: `base · 2^(n-1)` after the n-th failure up to `cap`, plus up to half of it at random.
 
-    For rate limits the provider's own time holds, up to `rate_limit_named_cap`, else their own base and cap.
+    For rate limits the provider's own time holds, up to `rate_limit_named_cap`, else their own base and cap; a server
+    that cannot be reached has a short base.
     """
 
     base: float = 5.0
@@ -50,13 +51,17 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     rate_limit_base: float = 2.0
     rate_limit_cap: float = 60.0
     rate_limit_named_cap: float = 600.0
+    unreachable_base: float = 0.5
 
     def wait(self, error: ModelError, failures: int, jitter: float) -> float:
         """Seconds to wait after failure number `failures` (from 1); `jitter` is between 0 and 1."""
         if error.retry_after is not None:
             return min(error.retry_after, self.rate_limit_named_cap)
-        limited = error.reason == "rate_limit"
-        base, cap = (self.rate_limit_base, self.rate_limit_cap) if limited else (self.base, self.cap)
+        base, cap = self.base, self.cap
+        if error.reason == "rate_limit":
+            base, cap = self.rate_limit_base, self.rate_limit_cap
+        elif error.reason == "unreachable":
+            base = self.unreachable_base  # a server that is not there is seldom there five seconds later
         wait = min(base * 2.0 ** (failures - 1), cap)
         return wait + wait / 2 * jitter
 
