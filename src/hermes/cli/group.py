@@ -37,7 +37,7 @@ COMMANDS: dict[str, _Entry] = {
     "tools": _Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
     "agents": _Entry("hermes.cli.agents_cmd", "agents", "Look at the agent types that children may be given."),
     "config": _Entry("hermes.cli.config_cmd", "config", "Read and change settings."),
-    "sessions": _Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations."),
+    "sessions": _Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations, export and remove them."),
     "usage": _Entry("hermes.cli.usage_cmd", "usage", "What was spent, from the calls that are stored."),
     "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
     "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),

@@ -15,6 +15,7 @@ from hermes.cli.questions import Questions
 from hermes.cli.render import cost, duration, one_line, panel, quantity
 from hermes.cli.stream import Narrator
 from hermes.cli.tree_text import one_row
+from hermes.cli.unseen_text import show_unseen
 from hermes.compose import Assembly, conversation_spec
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import HermesError, OperatorError, StoreError
@@ -29,6 +30,7 @@ from hermes.core.events import (
     TurnStarted,
 )
 from hermes.core.messages import Text, Usage
+from hermes.observe.unseen import mark_shown
 from hermes.runtime.control import Found
 from hermes.runtime.session import Session
 from hermes.runtime.task import Task
@@ -98,6 +100,7 @@ class Chat:
         try:
             async with self._composer:
                 self._greet()
+                await show_unseen(self.assembly, self.screen.note)
                 with self._reading:
                     while not self._left:
                         await self._next()
@@ -155,7 +158,8 @@ class Chat:
         going = session.running()
         with anyio.CancelScope(shield=True):
             await session.close()
-        self._report_stopped(going)
+            self._report_stopped(going)
+            await mark_shown(self.runtime.store, [task.id for task in going], self.now())
         self.runs = []
 
     # -- what is going on -------------------------------------------------------------------------------------------
