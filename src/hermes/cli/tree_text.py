@@ -54,7 +54,10 @@ def live_lines(tree: TreeView, now: float, *, most: int, width: int) -> list[str
     roots.sort(key=lambda view: not tree.children.get(view.task_id))
     lines: list[str] = []
     for place, root in enumerate(roots):
-        rows = [one_row(tree, view, now, lead, width) for view, lead, _ in islice(_walk(tree, root, "", ""), most)]
+        rows = [
+            one_row(tree, view, now, lead, width, brief=True)
+            for view, lead, _ in islice(_walk(tree, root, "", ""), most)
+        ]
         left = len(roots) - place
         room = most - len(lines) - (left > 1)  # the last line counts what finds no room
         if len(rows) > room and lines:
@@ -71,17 +74,19 @@ def _walk(tree: TreeView, view: TaskView, lead: str, below: str) -> Iterator[tup
         yield from _walk(tree, child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
 
-def one_row(tree: TreeView, view: TaskView, now: float, lead: str = "", width: int = 100) -> str:
-    """One task as a line of at most about `width` columns."""
+def one_row(
+    tree: TreeView, view: TaskView, now: float, lead: str = "", width: int = 100, *, brief: bool = False
+) -> str:
+    """One task as a line of at most about `width` columns; `brief` leaves out what it has used so far."""
     usage, calls = Usage(), 0
     for each in tree.subtree(view.task_id):
         usage, calls = usage + each.usage, calls + each.api_calls
     parts = [f"{_MARKS.get(view.state, '?')} {view.task_id}", _state(view)]
     if view.state != "queued":
         parts.append(duration(view.seconds(now)))
-    if calls:
+    if calls and not brief:
         parts += [f"{calls} call{'s' if calls > 1 else ''}", f"{quantity(usage.total)} tok", cost(usage)]
-    if view.state == "running" and view.last_activity:
+    if view.state == "running" and view.last_activity and not brief:
         parts.append(f"active {duration(max(0.0, now - view.last_activity))} ago")
     text = lead + " · ".join(part for part in parts if part)
     goal = one_line("conversation" if view.kind == "main" and not view.goal else view.goal, 300)
