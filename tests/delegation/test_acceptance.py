@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from hermes.core.errors import ToolError
+from hermes.api import open_async
+from hermes.core.errors import ToolError, UsageError
 from hermes.core.messages import Notice, ToolResult, plain_text
 from hermes.core.model import ModelRequest
 from hermes.delegation.structured import check_schema, find_value, validate
@@ -211,3 +213,21 @@ async def test_a_background_child_brings_the_value_to_whoever_collects(
         await lab.ask("go", toolsets=["delegation", "async_delegation"])
     answer = answers(model.requests[-1], "collect_task")[0]
     assert (answer["output"], answer["schema_valid"], answer["summary"]) == ({"count": 5}, True, '{"count": 5}')
+
+
+@pytest.mark.anyio
+async def test_python_asks_for_a_shape_and_a_proof_too(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel(steps=[reply("x"), reply('{"count": 1}'), runs("touch made"), reply('{"count": 2}')])
+    async with open_async(
+        model=model,
+        workspace=str(tmp_path),
+        environ={"HERMES_HOME": str(tmp_path / "own"), "PATH": os.environ["PATH"]},
+        memory=True,
+        clock=virtual_clock,
+        hold=virtual_clock,
+    ) as hermes:
+        answer = await hermes.delegate("make it", output_schema=SCHEMA, check="test -f made")
+        with pytest.raises(UsageError, match="no JSON schema"):
+            await hermes.delegate("make it", output_schema={"type": "objekt"})
+    assert (answer["output"], answer["schema_valid"], answer["check"]["passed"]) == ({"count": 2}, True, True)
+    assert "test -f made" in model.requests[0].system

@@ -244,3 +244,10 @@ def test_a_key_without_a_server_is_refused_when_the_runtime_opens(tmp_path: Path
     settings = load(home, {}, {"delegation.routes": {"x": {"model": "m", "api_key": ROUTE_KEY}}}).require()
     with pytest.raises(ConfigError, match="delegation.routes.x has an api_key and no server"):
         delegation_policy(settings)
+
+
+def test_a_misspelt_field_of_a_route_is_an_error_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("delegation:\n  routes:\n    cheap: {modle: small}\n", encoding="utf-8")
+    loaded = load(find_home({"HERMES_HOME": str(tmp_path)}), {})
+    with pytest.raises(ConfigError, match=r"config.yaml:2: delegation.routes: .*modle"):
+        loaded.require()

@@ -170,3 +170,17 @@ async def test_two_children_of_a_kind_keep_their_results_apart(tmp_path: Path, v
     assert len({entry["task_id"] for entry in answer["results"]}) == 2
     # Nothing of what a child kept for itself reached the parent's conversation.
     assert "apples" not in plain(model.requests[-1]).replace("count apples", "")
+
+
+async def test_a_suspended_task_ends_a_wait_for_any_and_is_named(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel(scripts={"sleeps": [hang()], "works": [reply("done", delay=9)]})
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        sleeps, works = await lab.start("sleeps"), await lab.start("works")
+        await sleeps.started.wait()
+        sleeps.state = "suspended"
+        verbs = lab.assembly.delegation.verbs
+        first = await verbs.await_tasks([sleeps, works], mode="any", timeout=60, caller=None, room_tokens=10_000)
+        both = await verbs.await_tasks([sleeps, works], mode="all", timeout=60, caller=None, room_tokens=10_000)
+    assert (first["suspended"], first["ended"], first["timed_out"]) == ([sleeps.id], [], False)
+    assert (both["suspended"], both["ended"], both["timed_out"]) == ([sleeps.id], [works.id], False)
+    assert both["tasks"][0]["summary"] == "done"

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from hermes.api.options import Options, parts_of, read_options
 from hermes.compose import Assembly, conversation_spec, open_runtime
-from hermes.core.errors import UsageError
+from hermes.core.errors import ToolError, UsageError
 from hermes.core.events import EntryAdded, Envelope
 from hermes.core.messages import Entry, Summary
 from hermes.core.result import TaskResult
+from hermes.delegation.brief import answer_rules
+from hermes.delegation.structured import check_schema, schema_text
 from hermes.delegation.verbs import Answer, TaskVerbs
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
@@ -132,16 +135,37 @@ class AsyncHermes:
         model: str = "",
         timeout: float | None = None,
         max_iterations: int | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        check: str = "",
     ) -> str:
         """Start a task and return its id at once, its row on disk. `timeout` is seconds of running time.
 
+        `output_schema` is the JSON schema of its answer, `check` a command that has to succeed before it counts as
+        done; each sends the task back once. The result then has `output`, `schema_valid`, `schema_errors`, `check`.
+
         Raises:
-            UsageError: the goal is empty.
+            UsageError: the goal is empty, or the schema is none.
             OperatorError: it may not start.
         """
         text = f"{goal}\n\nCONTEXT:\n{context}" if context.strip() else goal
+        schema: dict[str, Any] | None = None
+        if output_schema is not None:
+            try:
+                schema = await anyio.to_thread.run_sync(check_schema, dict(output_schema))
+            except ToolError as error:
+                raise UsageError(str(error)) from None
+        rules = answer_rules(schema_text(schema) if schema else "", check, "the working directory")
         spec = self._spec(
-            text, toolsets=toolsets, model=model, clock=timeout, turns=max_iterations, kind="async", label=goal[:55]
+            text,
+            toolsets=toolsets,
+            model=model,
+            clock=timeout,
+            turns=max_iterations,
+            kind="async",
+            label=goal[:55],
+            system="\n\n".join(rules),
+            output_schema=schema,
+            check=check or None,
         )
         return (await self._start(spec)).id
 

@@ -97,7 +97,7 @@ class ModelOverride(_Section, frozen=True, kw_only=True):
     tool_calling: Literal["", "native", "schema"] = ""
 
 
-class RouteSettings(_Section, frozen=True, kw_only=True):
+class RouteSettings(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model that children may be given by name. `api_key` goes to the host of `base_url` or `provider` alone."""
 
     model: str = ""
@@ -252,7 +252,7 @@ class RuntimeSettings(_Section, frozen=True, kw_only=True):
 
 
 class BudgetSettings(_Section, frozen=True, kw_only=True):
-    """What a session and everything under it may spend together. A batch run has limits of its own."""
+    """What a session and everything under it may spend together. Batch runs are not limited by it."""
 
     session_usd: Annotated[
         NotNegative | None,

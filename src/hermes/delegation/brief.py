@@ -6,7 +6,7 @@ import os
 
 from hermes.core.scope import Role
 
-__all__ = ["child_system", "first_message"]
+__all__ = ["answer_rules", "child_system", "first_message"]
 
 _TINY = "You are a helper with one task. Do it and report the result in one or two short sentences."
 
@@ -19,6 +19,19 @@ _SCHEMA = (
 def first_message(goal: str, context: str) -> str:
     """The first user message of a child: the goal and, when there is one, the context."""
     return f"{goal}\n\nCONTEXT:\n{context}" if context.strip() else goal
+
+
+def answer_rules(schema: str, check: str, workspace: str) -> list[str]:
+    """What a task is told of the schema of its answer and the check of its work; nothing where there is neither."""
+    rules = []
+    if check:
+        rules.append(
+            f"When you report, the command `{check}` is run in {workspace}; the task is done only if it succeeds. Run "
+            "it yourself first if you can."
+        )
+    if schema:
+        rules.append(f"{_SCHEMA}\n{schema}")
+    return rules
 
 
 def child_system(
@@ -53,18 +66,12 @@ def child_system(
             f"WORKSPACE: {workspace}\nWork there. Do not assume any other directory, in particular no conventional "
             "container path such as /workspace or /app, unless you have seen that it exists."
         )
-    if check:
-        parts.append(
-            f"When you report, the command `{check}` is run in {workspace}; the task is done only if it succeeds. Run "
-            "it yourself first if you can."
-        )
     parts.append(
         "When you are done, answer with a concise report and no further tool call: what you did, what you found, which "
         "files you created or changed, which problems you met. State only what you have seen. The report is all that "
         "your parent gets."
     )
-    if schema:
-        parts.append(f"{_SCHEMA}\n{schema}")
+    parts.extend(answer_rules(schema, check, workspace))
     if role == "orchestrator":
         below = (
             "Your own children may not delegate any further."

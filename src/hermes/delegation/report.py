@@ -24,6 +24,10 @@ __all__ = ["Reports"]
 CHARS_PER_TOKEN = 2
 #: Share of the room that all reports of one answer may take, and the most and the least that one gets.
 SHARE, MOST, LEAST = 0.4, 24_000, 600
+#: Children whose rows are full, and characters that all rows of more children may take together.
+FULL_ROWS, MOST_IN_ALL = 24, 80_000
+#: Characters of a short row without its summary, and the shortest summary that is worth its place.
+_ROW, _WORTH_READING = 260, 60
 
 
 class Reports:
@@ -80,6 +84,35 @@ class Reports:
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
+    def delegated(self, tasks: Sequence[Task], room_tokens: int) -> list[dict[str, Any]]:
+        """`results` of the synchronous tools, in the order of the tasks.
+
+        Above a few dozen children the rows get short, so that the answer stays whole in any context: a result that is
+        too long would be cut in the middle and lose some of them.
+        """
+        room = self.room_for(len(tasks), room_tokens)
+        if len(tasks) <= FULL_ROWS:
+            return [self.delegate_result(index, task, room) for index, task in enumerate(tasks)]
+        room = min(room, MOST_IN_ALL // len(tasks) - _ROW)
+        return [self._short_row(index, task, room) for index, task in enumerate(tasks)]
+
+    def _short_row(self, index: int, task: Task, room_chars: int) -> dict[str, Any]:
+        result = task.result
+        if result is None:
+            return {"task_index": index, "task_id": task.id, "status": "interrupted"}
+        row: dict[str, Any] = {"task_index": index, "task_id": task.id, "status": delegate_status(result.state)}
+        if result.state != "completed":
+            row["exit_reason"] = result.exit_reason
+        if room_chars < _WORTH_READING:
+            return row
+        text = self._headed(result)
+        row["summary"] = _fit(text, room_chars)
+        if len(text) > room_chars:
+            row["report_path"] = self._keep(task, result.summary)
+        if result.error:
+            row["error"] = _fit(result.error, room_chars)
+        return row
+
     def delegate_result(self, index: int, task: Task, room_chars: int) -> dict[str, Any]:
         """One entry of `results` in the answer of the synchronous tools."""
         result = task.result
@@ -105,7 +138,7 @@ class Reports:
         if task.spec.limits.clock is not None:
             entry["timeout_seconds"] = task.spec.limits.clock
         if result.state == "timed_out":
-            entry["timeout_phase"] = "after_llm_calls" if result.api_calls else "before_first_llm_call"
+            entry["timeout_phase"] = "after_llm_calls" if result.usage.output else "before_first_llm_call"
         if result.diagnostic_path:
             entry["diagnostic_path"] = result.diagnostic_path
         if result.missed_steer:

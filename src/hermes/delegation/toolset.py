@@ -163,9 +163,8 @@ class Delegation:
             winner = await self._first_success(tasks, caller)
         else:
             await self.control.collect(tasks, caller=caller)
-        room = self.reports.room_for(len(tasks), context.room())
         answer: dict[str, Any] = {
-            "results": [self.reports.delegate_result(index, task, room) for index, task in enumerate(tasks)],
+            "results": self.reports.delegated(tasks, context.room()),
             "total_duration_seconds": round(anyio.current_time() - began, 2),
         }
         if merge == "first_success":

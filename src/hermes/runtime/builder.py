@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from hermes.core.agent import Agent, AgentSpec, Outcome
 from hermes.core.clock import Clock
