@@ -1,4 +1,4 @@
-"""Delegation against the loopback provider: order of reports, the six verbs in one conversation, many children at once."""
+"""Delegation against the loopback provider: order of reports, the six verbs, many children at once."""
 
 from __future__ import annotations
 
@@ -71,9 +71,7 @@ async def test_three_reports_come_in_order_though_they_end_in_another(tmp_path: 
     server = ProviderServer(
         by_goal(
             parent=parent,
-            child=lambda request: reply(
-                f"report of {request.first_user}", delay=delays[request.first_user.split()[1]]
-            ),
+            child=lambda request: reply(f"report of {request.first_user}", delay=delays[request.first_user.split()[1]]),
         )
     )
     async with server, open_on(server, tmp_path) as h:
@@ -85,7 +83,9 @@ async def test_three_reports_come_in_order_though_they_end_in_another(tmp_path: 
     assert answer["summary"] == "all three are here"
     assert [text.split()[-1] for text in ended[:3]] == ["fast", "mean", "slow"]
     (given,) = results(server.requests[-1])
-    assert [entry["summary"] for entry in given["results"]] == [f"report of child {n}" for n in ("slow", "mean", "fast")]
+    assert [entry["summary"] for entry in given["results"]] == [
+        f"report of child {n}" for n in ("slow", "mean", "fast")
+    ]
     assert [entry["task_index"] for entry in given["results"]] == [0, 1, 2]
     assert {entry["status"] for entry in given["results"]} == {"completed"}
 

@@ -31,7 +31,7 @@ from hermes.credentials.redact import Redactor
 from hermes.delegation.acceptance import Acceptance
 from hermes.delegation.background import AsyncDelegationToolset
 from hermes.delegation.library import AgentLibrary
-from hermes.delegation.report import Reports
+from hermes.delegation.report import Reports, keep_report
 from hermes.delegation.toolset import Delegation, DelegationToolset
 from hermes.environments.local import LocalEnvironment, LocalSettings
 from hermes.providers.catalog import Catalog
@@ -173,7 +173,11 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
     def state_dir(task: Task) -> str:
         return str(state_root / task.scope.session_id / task.id)
 
-    reports = Reports(state_dir)
+    reports = Reports()
+
+    async def keep(task_id: str, session_id: str, text: str) -> str:
+        return await keep_report(state_root / session_id / task_id, text, parts.hold)
+
     above = levels_above(settings, parts.environ or os.environ)
     policy = delegation_policy(settings, above)
     delegation = Delegation(policy, reports, agents=AgentLibrary(home.path), resolve=models.check)
@@ -198,6 +202,7 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
             orchestrators=settings.delegation.orchestrator_enabled,
             unpriced=models.unpriced,
             logs=home.path / "logs",
+            keep_report=keep,
         ),
         clock=parts.clock,
         owner=owner,

@@ -1,7 +1,7 @@
 """What a parent reads of its children: answers of the tools and notices, sized to the room it has left.
 
-A report that is too long is cut in the middle, and its full text stands in a file whose path is named. Writes nothing
-else.
+A report that is too long is cut in the middle, and the file with its full text is named. `keep_report` writes that file
+when the task ends; the rest of this module writes nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import msgspec
 
+from hermes.core.clock import Hold, held
 from hermes.core.messages import plain_text
 from hermes.core.result import TaskResult, async_status, delegate_status, tokens
 from hermes.runtime.task import Task
 
-__all__ = ["Reports"]
+__all__ = ["Reports", "keep_report"]
+
+#: Characters above which a report is kept in a file: below, every reader has room for it.
+KEPT_ABOVE = 200
 
 #: Characters for one token of room, on the safe side for prose in any script.
 CHARS_PER_TOKEN = 2
@@ -30,11 +35,31 @@ FULL_ROWS, MOST_IN_ALL = 24, 80_000
 _ROW, _WORTH_READING = 260, 60
 
 
-class Reports:
-    """Formats results. `state_dir` is a task's own directory, where full reports are kept."""
+async def keep_report(directory: Path, text: str, hold: Hold) -> str:
+    """Write a report that some reader may have no room for into `directory`; the path, or "" for a short one.
 
-    def __init__(self, state_dir: Callable[[Task], str]) -> None:
-        self._state_dir = state_dir
+    Raises:
+        OSError: it cannot be written.
+    """
+    if len(text) <= KEPT_ABOVE:
+        return ""
+    path = directory / "report.md"
+
+    def write() -> None:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = directory / ".report.md.new"
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+
+    with held(hold):
+        await anyio.to_thread.run_sync(write)
+    return str(path)
+
+
+class Reports:
+    """Formats results."""
+
+    def __init__(self) -> None:
         self.transcript: Callable[[Task], str] | None = None  # path of a task's live transcript, where one is written
 
     # -- texts ------------------------------------------------------------------------------------------------------
@@ -47,10 +72,12 @@ class Reports:
         text = self._headed(result)
         if len(text) <= room_chars:
             return text, ""
-        path = self._keep(task, result.summary)
         half = max(100, (room_chars - 160) // 2)
-        left_out = f"[… {len(text) - 2 * half} characters left out; the full report is in {path} …]"
-        return f"{text[:half]}\n{left_out}\n{text[-half:]}", path
+        where = f"; the full report is in {result.report_path}" if result.report_path else ""
+        return (
+            f"{text[:half]}\n[… {len(text) - 2 * half} characters left out{where} …]\n{text[-half:]}",
+            result.report_path,
+        )
 
     @staticmethod
     def _headed(result: TaskResult) -> str:
@@ -67,15 +94,6 @@ class Reports:
         if result.state == "cancelled" and result.summary:
             return f"[INCOMPLETE: stopped ({result.error}); what follows is partial]\n{result.summary}"
         return result.summary or result.note
-
-    def _keep(self, task: Task, text: str) -> str:
-        directory = Path(self._state_dir(task))
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = directory / "report.md"
-        temporary = directory / ".report.md.new"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-        return str(path)
 
     @staticmethod
     def room_for(count: int, room_tokens: int) -> int:
@@ -107,8 +125,8 @@ class Reports:
             return row
         text = self._headed(result)
         row["summary"] = _fit(text, room_chars)
-        if len(text) > room_chars:
-            row["report_path"] = self._keep(task, result.summary)
+        if len(text) > room_chars and result.report_path:
+            row["report_path"] = result.report_path
         if result.error:
             row["error"] = _fit(result.error, room_chars)
         return row

@@ -51,6 +51,8 @@ class Ending:
         if task.diagnosis:
             result = msgspec.structs.replace(result, diagnostic_path=await self._diagnosed(task))
         told = task.parent is not None and not task.spec.detached
+        if told:
+            result = msgspec.structs.replace(result, report_path=await self._kept(task, result.summary))
         ops: list[Op] = [
             EndTask(
                 task_id=task.id,
@@ -85,6 +87,20 @@ class Ending:
         task.history = None  # an ended task keeps its result, not its conversation
         supervisor.left(task)
         supervisor.tell(task)
+
+    async def _kept(self, task: Task, text: str) -> str:
+        """Keep the whole report for a reader whose context has little room; the path, empty where it is not kept."""
+        supervisor = self._supervisor
+        keep = supervisor.policy.keep_report
+        if keep is None:
+            return ""
+        try:
+            return await keep(
+                task.id, task.scope.session_id, supervisor.redact(text.encode("utf-8", "replace")).decode()
+            )
+        except OSError as error:
+            logger.warning("the report of task %s could not be kept: %s", task.id, error)
+            return ""
 
     async def _diagnosed(self, task: Task) -> str:
         """Write what a child was doing that never got an answer; the path, empty where there is none."""
