@@ -65,7 +65,7 @@ def encode_json(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_scrub(msgspec.to_builtins(value)))
+        return _encoder.encode(_scrub(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
 
 
 def decode_json(data: bytes | str) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from hermes.core.codec import encode_json
 from hermes.core.messages import (
     Assistant,
     Content,
@@ -70,7 +71,9 @@ def estimate_entries(entries: Sequence[Entry]) -> int:
 
 def estimate_tools(tools: Sequence[ToolSpec]) -> int:
     """Estimate the tokens of a list of tools."""
-    return int(sum(CALL_TOKENS + _text_tokens(tool.description) + len(str(tool.parameters)) / 4 for tool in tools))
+    return int(
+        sum(CALL_TOKENS + _text_tokens(tool.description) + len(encode_json(tool.parameters)) / 4 for tool in tools)
+    )
 
 
 def protected_start(entries: Sequence[tuple[int, Entry]], protect_last: int) -> int | None:

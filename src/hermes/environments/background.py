@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import cached_property
 
 import anyio
 import anyio.to_thread
@@ -49,7 +50,15 @@ class BackgroundProcesses:
         self._on_ended = on_ended
         self._ids = ids
         self._entries: dict[str, _Entry] = {}
-        self._threads = anyio.CapacityLimiter(64)
+
+    @cached_property
+    def _threads(self) -> anyio.CapacityLimiter:
+        return anyio.CapacityLimiter(64)
+
+    @property
+    def any(self) -> bool:
+        """Whether a process was ever taken in."""
+        return bool(self._entries)
 
     def add(self, command: str, pump: Pump) -> ProcessInfo:
         """Take a started process in and begin to read it."""

@@ -121,6 +121,7 @@ def usage_of(raw: dict[str, Any]) -> Usage:
     prompt, completion = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
     prompt = prompt if isinstance(prompt, dict) else {}
     completion = completion if isinstance(completion, dict) else {}
+    get = raw.get
     cached = (
         prompt.get("cached_tokens")
         or raw.get("prompt_cache_hit_tokens")
@@ -129,8 +130,8 @@ def usage_of(raw: dict[str, Any]) -> Usage:
     )
     cost = raw.get("cost")
     return Usage(
-        input=_number(raw.get("prompt_tokens", raw.get("input_tokens"))),
-        output=_number(raw.get("completion_tokens", raw.get("output_tokens"))),
+        input=_number(get("prompt_tokens") if "prompt_tokens" in raw else get("input_tokens")),
+        output=_number(get("completion_tokens") if "completion_tokens" in raw else get("output_tokens")),
         cached=_number(cached),
         cache_write=_number(prompt.get("cache_write_tokens") or raw.get("cache_creation_input_tokens")),
         reasoning=_number(completion.get("reasoning_tokens", raw.get("reasoning_tokens"))),

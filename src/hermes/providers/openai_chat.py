@@ -22,7 +22,7 @@ import msgspec
 
 from hermes.core.codec import encode_json
 from hermes.core.errors import ModelError
-from hermes.core.model import Delta, ModelProfile, ModelRequest, Stop
+from hermes.core.model import Delta, ModelProfile, ModelRequest, Stop, ToolSpec
 from hermes.providers.chat_reply import ChatReply
 from hermes.providers.classify import Origin, connection_error, error_of, error_text, status_error
 from hermes.providers.http import Body, SessionSource, StreamLimits, StreamTimeout, get_bytes, post
@@ -111,6 +111,7 @@ class OpenAIChat:
         self._bad_header = any(ord(character) < 32 for character in "".join(self._headers.values()))
         self._host = endpoint.host
         self._chat_url = endpoint.chat_url
+        self._encoded_tools: tuple[tuple[ToolSpec, ...], msgspec.Raw] = ((), msgspec.Raw(b"[]"))
         self._naming = anyio.Lock()
         self._left_out: frozenset[str] = frozenset()
 
@@ -162,13 +163,7 @@ class OpenAIChat:
             "stream_options": {"include_usage": True},
         }
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = self._tools(request.tools)
             if request.tool_choice != "auto":
                 body["tool_choice"] = request.tool_choice
             if not self._profile.parallel_calls:
@@ -187,6 +182,19 @@ class OpenAIChat:
             body["usage"] = {"include": True}
         body.update(request.extra)
         return encode_json({key: value for key, value in body.items() if key not in self._left_out})
+
+    def _tools(self, tools: tuple[ToolSpec, ...]) -> msgspec.Raw:
+        """The encoded list of tools. Tasks share their lists, and it is half of a short request."""
+        if self._encoded_tools[0] is not tools:
+            listed = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+                }
+                for tool in tools
+            ]
+            self._encoded_tools = (tools, msgspec.Raw(encode_json(listed)))
+        return self._encoded_tools[1]
 
     async def send(self, request: ModelRequest) -> tuple[aiohttp.ClientResponse, Origin]:
         """Ask, with the corrections that the endpoint wants, and return the response of status 200.

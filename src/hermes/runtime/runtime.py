@@ -12,7 +12,7 @@ import anyio
 import msgspec
 
 from hermes.core.clock import Clock
-from hermes.core.codec import encode_envelope
+from hermes.core.codec import encode_envelope, encode_event
 from hermes.core.errors import OperatorError
 from hermes.core.events import (
     EPHEMERAL,
@@ -24,19 +24,23 @@ from hermes.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from hermes.core.ids import session_id
+from hermes.core.ids import session_id, task_id
+from hermes.core.limits import Budget
 from hermes.core.messages import plain_text
 from hermes.core.result import TaskResult
+from hermes.core.scope import TaskScope
 from hermes.core.toolsets import ToolsetRegistry
 from hermes.runtime.approval import Gate
 from hermes.runtime.bus import Bus
 from hermes.runtime.control import Control
+from hermes.runtime.outside import NOBODY
+from hermes.runtime.rows import queued_event, task_row
 from hermes.runtime.session import Session
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
 from hermes.runtime.watchdog import Watchdog
-from hermes.store.ops import AddEvent, AddSession, EventRow, Op, SessionRow, Store, Unit
+from hermes.store.ops import AddEvent, AddSession, AddTask, EventRow, Op, SessionRow, Store, Unit
 
 __all__ = ["Runtime", "running", "tune_collector"]
 
@@ -72,7 +76,7 @@ class Runtime:
         kind = type(event)
         if kind in EPHEMERAL or kind is EntryAdded:
             return
-        body = encode_envelope(envelope)
+        body = encode_event(event)
         if not _is_ours(event):
             body = self.redact(body)
         self.store.submit(
@@ -85,7 +89,7 @@ class Runtime:
                             seq=envelope.seq,
                             type=event.__struct_config__.tag,  # type: ignore[arg-type]
                             at=envelope.at,
-                            body=body,
+                            body=encode_envelope(envelope, body),
                         )
                     ),
                 )
@@ -103,13 +107,39 @@ class Runtime:
 
     async def start(self, spec: TaskSpec, *, source: str = "cli", session: str | None = None) -> Task:
         """Spawn a task without a parent, in a session of its own or in a given one."""
-        new = session is None
         sid = session or self.new_session()
+        first: Sequence[Op] = () if session is not None else (self._session(sid, spec, source),)
+        tasks = await self.supervisor.spawn([SpawnRequest(spec=spec)], session_id=sid, first=first)
+        return tasks[0]
+
+    async def place(self, spec: TaskSpec, *, source: str = "cli") -> str:
+        """Store a task without a parent in a session of its own, without running it; returns the session.
+
+        It belongs to nobody until a process takes it up.
+
+        Raises:
+            UsageError: money is limited and the model's price unknown.
+        """
+        sid = self.new_session()
+        self.supervisor.budgets.admit([spec], sid, None)
+        new = task_id(spec.kind)
+        scope = TaskScope(
+            task_id=new, session_id=sid, root_id=new, kind=spec.kind, role=spec.role, workspace=spec.workspace
+        )
+        task = Task(
+            scope, spec, parent=None, budget=Budget(spec.limits, new), owner=NOBODY, emit=self.supervisor.emit
+        )
+        request = SpawnRequest(spec=spec)
+        row = task_row(task, request, None, self.clock.now(), self.redact)
+        await self.store.submit(Unit(ops=(self._session(sid, spec, source), AddTask(row=row)))).wait()
+        task.emit(queued_event(task, request, 0))
+        return sid
+
+    def _session(self, sid: str, spec: TaskSpec, source: str) -> AddSession:
         now = self.clock.now()
         title = " ".join(plain_text(spec.goal).split())[:80]
-        first: Sequence[Op] = ()
-        if new:
-            row = SessionRow(
+        return AddSession(
+            row=SessionRow(
                 session_id=sid,
                 root_task="",
                 created_at=now,
@@ -119,9 +149,7 @@ class Runtime:
                 cwd=spec.workspace,
                 model=spec.model.name,
             )
-            first = (AddSession(row=row),)
-        tasks = await self.supervisor.spawn([SpawnRequest(spec=spec)], session_id=sid, first=first)
-        return tasks[0]
+        )
 
     async def background(self, spec: TaskSpec, session: Session) -> Task:
         """Spawn an independent run in a session; nobody waits for it, its end shows in the events."""
@@ -173,9 +201,9 @@ async def running(
 def _is_ours(event: Event) -> bool:
     """Whether every text of an event is our own word: it then needs no search for secrets, which costs more than all
     else that is done with it."""
-    if isinstance(event, TurnStarted):
-        return True
-    return isinstance(event, TurnEnded) and not event.error or isinstance(event, TaskPhase) and not event.detail
+    if isinstance(event, TurnEnded):
+        return not event.error
+    return isinstance(event, TurnStarted) or isinstance(event, TaskPhase) and not event.detail
 
 
 def _stalled(runtime: Runtime, seconds: float, where: str) -> None:

@@ -57,7 +57,10 @@ class Watchdog:
                 continue
             frame = sys._current_frames().get(loop_thread)
             if frame is not None:
-                self._where = name_of(traceback.extract_stack(frame))
+                # Without the text of the lines: looking it up reads and keeps whole files.
+                stack = traceback.StackSummary.extract(traceback.walk_stack(frame), lookup_lines=False)
+                stack.reverse()
+                self._where = name_of(stack)
             del frame
 
 

@@ -156,7 +156,7 @@ def open_writer(
 
 def _prepare(db: sqlite3.Connection, path: Path, durability: Durability, migrations: tuple[Migration, ...]) -> None:
     db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
-    db.execute("PRAGMA cache_size = -16384")
+    db.execute("PRAGMA cache_size = -4096")
     begin(db, 10.0, lambda: False)
     try:
         # Looked at again under the lock: another process may have made or upgraded the file meanwhile.
