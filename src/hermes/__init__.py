@@ -10,8 +10,7 @@ this module and nothing else of the package.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers read it; `typing` takes longer to import than all else of `--version`
 if TYPE_CHECKING:
     from hermes.api import AIAgent as AIAgent
     from hermes.api import AsyncHermes as AsyncHermes
@@ -24,7 +23,7 @@ __version__ = "0.1.0"
 _LAZY = ("AIAgent", "AsyncHermes", "Hermes", "open", "open_async")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'hermes' has no attribute {name!r}")
     # edge: the runtime takes a quarter of a second to import, which `--version` must not pay

@@ -8,7 +8,7 @@ import pytest
 
 from hermes.cli.composer import Screen
 from hermes.cli.render import Cleaner, duration, one_line, panel, printable, quantity
-from hermes.cli.tree_text import tree_lines
+from hermes.cli.tree_text import live_lines, tree_lines
 from hermes.core.events import Envelope, TaskEnded, TaskPhase, TaskQueued, TaskStarted, TurnEnded
 from hermes.core.messages import Usage
 from hermes.core.views import TreeView
@@ -98,3 +98,25 @@ def test_the_tree_as_lines() -> None:
     assert tree_lines(tree, 12.0, session_id="other") == ["no tasks yet"]
     many = _tree(*((f"row_{n}", None, 0.0, TaskQueued(kind="row", goal="g", depth=0)) for n in range(300)))
     assert tree_lines(many, 1.0)[-1] == "… and 100 more"
+
+
+def test_what_runs_fits_into_a_few_lines_and_families_come_first() -> None:
+    events: list[tuple[str, str | None, float, Any]] = []
+    for number in range(20):
+        events += [
+            (f"row_{number}", None, 0.0, TaskQueued(kind="row", goal=f"goal {number}", depth=0)),
+            (f"row_{number}", None, 0.0, TaskStarted()),
+        ]
+    events.append(("sa-1", "row_7", 1.0, TaskQueued(kind="child", goal="part", depth=1)))
+    events.append(("row_0", None, 2.0, TaskEnded(state="completed", status="completed", exit_reason="", elapsed=2.0)))
+    tree = _tree(*events)
+    lines = live_lines(tree, 3.0, most=5, width=60)
+    assert lines == [
+        "▶ row_7 · running building · 3.0s · goal 7",
+        "└─ … sa-1 · queued · part",
+        "▶ row_1 · running building · 3.0s · goal 1",
+        "▶ row_2 · running building · 3.0s · goal 2",
+        "… and 16 more",
+    ]
+    assert len(live_lines(tree, 3.0, most=20, width=60)) == 20
+    assert live_lines(_tree(), 3.0, most=5, width=60) == []

@@ -148,3 +148,12 @@ def test_an_unwritable_home_names_path_and_cure(hermes: Hermes, home: Path, monk
     assert ran.code == 1 and str(home / "file") in ran.err and "HERMES_HOME" in ran.err
     ran = hermes("doctor")
     assert ran.code == 1 and "✗ home: " in ran.out
+
+
+def test_one_section_can_be_shown(hermes: Hermes) -> None:
+    ran = hermes("config", "show", "delegation")
+    lines = ran.out.splitlines()[1:]
+    assert ran.code == 0 and lines and all(line.startswith("  delegation.") for line in lines)
+    assert len(hermes("config", "show", "delegation.model").out.splitlines()) == 2
+    wrong = hermes("config", "show", "delegatoin")
+    assert wrong.code == 2 and "'delegatoin'" in wrong.err and "delegation" in wrong.err

@@ -82,6 +82,12 @@ def test_wrong_usage_is_one_message_and_code_2(hermes: Hermes, args: list[str]) 
     assert "Traceback" not in ran.err
 
 
+def test_a_misspelled_command_names_the_nearest_and_a_group_alone_shows_its_help(hermes: Hermes) -> None:
+    assert "Did you mean 'doctor'?" in hermes("docter").err
+    ran = hermes("batch")
+    assert ran.code == 2 and ran.out == "" and ran.err.startswith("Usage: hermes batch")
+
+
 @pytest.mark.parametrize(
     "args",
     [["--worktree"], ["-w"], ["--resume", "x"], ["-r", "x"], ["--resume"], ["-c"], ["--continue", "x"], ["--tui"],

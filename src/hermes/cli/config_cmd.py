@@ -44,20 +44,27 @@ def _keyed(key: str) -> str:
     return {"model": "model.default", "approvals": "approvals.mode"}.get(key, key)
 
 
-@config.command("show", epilog="\b\nExamples:\n  hermes config show\n  hermes -m other/model config show --json")
+@config.command("show", epilog="\b\nExamples:\n  hermes config show\n  hermes config show delegation\n"
+    "  hermes -m other/model config show --json")  # fmt: skip
+@click.argument("section", default="")
 @_json
 @click.pass_context
-def show(context: click.Context, /, as_json: bool) -> None:
-    """Print every setting, its value and where it came from. Keys are masked."""
+def show(context: click.Context, /, section: str, as_json: bool) -> None:
+    """Print every setting (of a SECTION), its value and where it came from. Keys are masked."""
     sources = open_sources(options_of(context))
     table = shown(sources.loaded)
+    if section:
+        sections = sorted({entry.key.partition(".")[0] for entry in table})
+        table = [entry for entry in table if f"{entry.key}.".startswith(f"{section}.")]
+        if not table:
+            raise UsageError(f"there is no section {section!r}. There are: {', '.join(sections)}.")
     problems = [problem for problem in sources.loaded.problems if problem.level != "note"]
     if as_json:
         print_json({"home": sources.loaded.home.path, "settings": table, "problems": problems})
         return
     click.echo(f"Settings of {sources.loaded.home.path}:")
     click.echo(rows([(entry.key, entry.source, render(entry.value)) for entry in table]))
-    for key in sources.keys:
+    for key in () if section else sources.keys:
         click.echo(f"  key for {key.base_url}  {mask(key.secret) if key.secret else 'none'}  {key.source}")
     for problem in problems:
         click.echo(f"{problem.level}: {problem.message}", err=True)
