@@ -5,6 +5,7 @@ Commands are imported only when they are called.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import importlib.util
@@ -64,6 +65,14 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+        if args[0] not in COMMANDS and near:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -132,6 +141,9 @@ def run(args: Sequence[str], command: click.Command = cli) -> int:
         result = command.main(list(args), prog_name="hermes", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.exceptions.Abort as error:
         return 1 if isinstance(error.__cause__, EOFError) else 130
     except KeyboardInterrupt:
