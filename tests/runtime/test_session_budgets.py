@@ -228,7 +228,7 @@ async def test_a_child_that_never_got_an_answer_leaves_a_diagnosis(tmp_path: Pat
 
 async def test_a_child_that_worked_leaves_none(tmp_path: Path, virtual_clock: VirtualClock) -> None:
     child = call("spawn_agent", prompt="child works", timeout=5)
-    steps = [reply(calls=[call("todo", todos=[])]), hang()]
+    steps: list[Any] = [reply(calls=[call("todo", todos=[])]), hang()]
     model = ScriptedModel("m", [reply(calls=[child]), reply("it hung")], scripts={"child": steps}, check=False)
     async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
         await lab.ask("go")
@@ -244,7 +244,7 @@ async def test_a_silent_child_is_stopped_by_the_configured_inactivity(
     tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:
     both = call("spawn_parallel", tasks=[{"prompt": "child quick"}, {"prompt": "child silent"}])
-    scripts = {"quick": [reply("fine", delay=1.0)], "silent": [hang()]}
+    scripts: dict[str, list[Any]] = {"quick": [reply("fine", delay=1.0)], "silent": [hang()]}
     model = ScriptedModel("m", [reply(calls=[both]), reply("done")], scripts=scripts, check=False)
     settings = {"delegation.inactivity_seconds": 2}
     async with open_lab(model, workspace=tmp_path, clock=virtual_clock, settings=settings) as lab:
@@ -261,7 +261,7 @@ async def test_output_of_a_command_is_progress_and_its_silence_is_not(tmp_path: 
     noisy = reply(calls=[call("terminal", command="for i in 1 2 3 4 5 6; do echo $i; sleep 0.25; done")])
     silent = reply(calls=[call("terminal", command="sleep 20")])
     both = call("spawn_parallel", tasks=[{"prompt": "child noisy"}, {"prompt": "child silent"}])
-    scripts = {"noisy": [noisy, reply("counted")], "silent": [silent]}
+    scripts: dict[str, list[Any]] = {"noisy": [noisy, reply("counted")], "silent": [silent]}
     model = ScriptedModel("m", [reply(calls=[both]), reply("done")], scripts=scripts, check=False)
     settings = {"delegation.inactivity_seconds": 1}
     async with open_lab(model, workspace=tmp_path, settings=settings) as lab:
@@ -276,7 +276,9 @@ async def test_a_child_started_beside_the_conversation_may_have_limits_of_its_ow
     tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:
     spawn = call("delegate_task_async", goal="child dear", max_cost=0.02, max_tokens_total=900_000)
-    scripts = {"dear": [reply("part", calls=[call("todo", todos=[])], usage=used(19_000)), reply("x")]}
+    scripts: dict[str, list[Any]] = {
+        "dear": [reply("part", calls=[call("todo", todos=[])], usage=used(19_000)), reply("x")]
+    }
     main = [reply(calls=[spawn]), reply("waiting"), reply("seen")]
     model = ScriptedModel("m", main, PRICED, scripts=scripts, check=False)
     async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:

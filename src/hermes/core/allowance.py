@@ -8,6 +8,7 @@ reply has to say in which form is not decided here.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 
@@ -57,8 +58,10 @@ class Allowance:
         """A reply was cut by a cap that nobody asked for: the next one may be twice as long."""
         self._widened *= 2
 
-    async def grant(self, input_tokens: int, max_tokens: int | None) -> Grant:
-        """Set aside `input_tokens` and the reply, as soon as they fit.
+    async def grant(
+        self, input_tokens: int, max_tokens: int | None, on_wait: Callable[[], None] | None = None
+    ) -> Grant:
+        """Set aside `input_tokens` and the reply, as soon as they fit. `on_wait` is called before it has to wait.
 
         Raises:
             LimitReached: they do not fit, and nothing that others hold could change that.
@@ -69,6 +72,8 @@ class Allowance:
             hoped = self._tightest(input_tokens, held=False)
             if hoped is None or hoped.output < 1 or hoped.output <= tightest.output:
                 break
+            if on_wait is not None:
+                on_wait()
             await self._budget.freed()
             tightest = self._tightest(input_tokens, held=True)
         if tightest is None:

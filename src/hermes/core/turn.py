@@ -28,6 +28,7 @@ from hermes.core.events import (
     NoticeDelivered,
     RetryWaiting,
     StreamRestarted,
+    TaskPhase,
     TextDeltaEvent,
     ThinkingDeltaEvent,
     TurnEnded,
@@ -197,6 +198,9 @@ class Turns:
         self._overflowed = False
         return message
 
+    def _waiting(self) -> None:
+        self._emit(TaskPhase(phase="quota", detail="room in the budget that other tasks hold"))
+
     def can_report(self) -> bool:
         """Whether the budget has room for a closing report."""
         return self._allowance.fits(self._set_aside() + _safe(len(_SUMMARY_REQUEST) // 3))
@@ -212,7 +216,7 @@ class Turns:
         side = purpose == "compaction"
         estimate = estimate_entries(entries) if side else self.size()
         bound = _safe(estimate) if side else self._set_aside()
-        grant = await self._allowance.grant(bound, settings.max_tokens)
+        grant = await self._allowance.grant(bound, settings.max_tokens, self._waiting)
         self._number += 1
         self._emit(TurnStarted(turn=self._number, model=settings.model.name, input_estimate=estimate, purpose=purpose))
         request = self._request(purpose, entries, choice, grant.cap)
