@@ -14,6 +14,7 @@ import msgspec
 
 from hermes.api.options import Options, parts_of, read_options
 from hermes.compose import Assembly, conversation_spec, open_runtime
+from hermes.core.clock import held
 from hermes.core.errors import ToolError, UsageError
 from hermes.core.events import EntryAdded, Envelope
 from hermes.core.messages import Entry, Summary
@@ -151,7 +152,8 @@ class AsyncHermes:
         schema: dict[str, Any] | None = None
         if output_schema is not None:
             try:
-                schema = await anyio.to_thread.run_sync(check_schema, dict(output_schema))
+                with held(self._options.hold):
+                    schema = await anyio.to_thread.run_sync(check_schema, dict(output_schema))
             except ToolError as error:
                 raise UsageError(str(error)) from None
         rules = answer_rules(schema_text(schema) if schema else "", check, "the working directory")

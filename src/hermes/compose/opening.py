@@ -180,7 +180,8 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
 
     above = levels_above(settings, parts.environ or os.environ)
     policy = delegation_policy(settings, above)
-    delegation = Delegation(policy, reports, agents=AgentLibrary(home.path), resolve=models.check)
+    agents = AgentLibrary(home.path, parts.hold)
+    delegation = Delegation(policy, reports, agents=agents, resolve=models.check, hold=parts.hold)
     bus = Bus()
     gate = Gate(
         mode=settings.approvals.mode,
@@ -251,7 +252,7 @@ def _builder(
             protect_last=settings.compression.protect_last_n,
         ),
         prepare=delegation.prepare,
-        accept=Acceptance(gate, timeout=settings.terminal.timeout),
+        accept=Acceptance(gate, timeout=settings.terminal.timeout, hold=parts.hold),
     )
 
 

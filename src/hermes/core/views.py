@@ -298,7 +298,9 @@ class TreeView:
             view = TaskView(envelope.task_id, envelope.session_id, envelope.parent_id)
             self.tasks[envelope.task_id] = view
             self.children.setdefault(envelope.parent_id, []).append(envelope.task_id)
-        view.apply(envelope)
+        fold = _FOLDS.get(type(envelope.event))
+        if fold is not None:
+            fold(view, envelope.event, envelope.at)
 
     def forget(self, task_id: str) -> None:
         """Drop an ended task and everything under it (a batch run keeps no finished rows here)."""

@@ -14,6 +14,7 @@ import anyio.to_thread
 import msgspec
 
 from hermes.core.agent import Outcome
+from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.environment import CommandResult
 from hermes.core.errors import OperatorError, ToolError
 from hermes.core.events import TaskPhase
@@ -39,8 +40,9 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
 class Acceptance:
     """Judges final answers. `gate` decides whether a check may run, `timeout` is the seconds it may take."""
 
-    def __init__(self, gate: Gate, *, timeout: float) -> None:
+    def __init__(self, gate: Gate, *, timeout: float, hold: Hold = NO_HOLD) -> None:
         self._gate = gate
+        self._hold = hold
         self._timeout = timeout
 
     async def __call__(self, task: Task, outcome: Outcome) -> None:
@@ -62,7 +64,8 @@ class Acceptance:
     async def _schema(self, task: Task, text: str) -> Remark | None:
         schema = task.spec.output_schema or {}
         value, problem = find_value(text)
-        errors = (problem,) if problem else await anyio.to_thread.run_sync(validate, value, schema)
+        with held(self._hold):
+            errors = (problem,) if problem else await anyio.to_thread.run_sync(validate, value, schema)
         task.verdict = msgspec.structs.replace(
             task.verdict, schema_valid=not errors, schema_errors=errors, output=None if errors else value
         )

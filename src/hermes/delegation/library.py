@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import ToolError
 from hermes.delegation.agent_types import AgentCatalog, AgentType, agent_folders, load_agents
 
@@ -16,10 +17,11 @@ _REMEMBERED = 64
 
 
 class AgentLibrary:
-    """Agent types of one home, by workspace. Without a home there are none."""
+    """Agent types of one home, by workspace. Without a home there are none. Reading holds simulated time."""
 
-    def __init__(self, home: Path | None = None) -> None:
+    def __init__(self, home: Path | None = None, hold: Hold = NO_HOLD) -> None:
         self._home = home
+        self._hold = hold
         self._known: dict[str, AgentCatalog] = {}
 
     def known(self, workspace: str) -> AgentCatalog:
@@ -33,7 +35,8 @@ class AgentLibrary:
             return AgentCatalog()
         if workspace not in self._known or anew:
             place = Path(workspace)
-            found = await anyio.to_thread.run_sync(lambda: load_agents(agent_folders(home, place)))
+            with held(self._hold):
+                found = await anyio.to_thread.run_sync(lambda: load_agents(agent_folders(home, place)))
             while len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]
             self._known[workspace] = found

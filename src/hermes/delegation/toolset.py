@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import AdmissionRefused, HermesError, ToolError
 from hermes.core.ids import random_hex
 from hermes.core.tools import CallContext, Tool, ToolEnv, ToolOutput, json_output
@@ -49,11 +50,13 @@ class Delegation:
         *,
         agents: AgentLibrary | None = None,
         resolve: Callable[[ModelChoice], None] = _any_model,
+        hold: Hold = NO_HOLD,
     ) -> None:
         self.policy = policy
         self.reports = reports
         self.agents = agents if agents is not None else AgentLibrary()
         self._resolve = resolve
+        self._hold = hold
         self._bound: tuple[Supervisor, Control, ToolsetRegistry] | None = None
 
     def bind(self, supervisor: Supervisor, control: Control, registry: ToolsetRegistry) -> None:
@@ -123,7 +126,8 @@ class Delegation:
     async def _spec(self, order: ChildOrder, parent: Task, *, background: bool) -> tuple[TaskSpec, tuple[str, ...]]:
         agent = await self.agents.find(order.agent, parent.scope.workspace) if order.agent else None
         if order.output_schema is not None:
-            schema = await anyio.to_thread.run_sync(check_schema, order.output_schema)
+            with held(self._hold):
+                schema = await anyio.to_thread.run_sync(check_schema, order.output_schema)
             order = msgspec.structs.replace(order, output_schema=schema)
         _, _, registry = self._parts()
         spec, notes = child_spec(order, parent, self.policy, registry, background=background, agent=agent)
