@@ -112,7 +112,7 @@ class _VirtualSelector(selectors.DefaultSelector):
             Deadlock: when `timeout` is None and nothing can become ready.
         """
         # Read before the poll: who releases has handed over its result first, so that the poll must see it.
-        held = self._clock.holds > 0
+        held = self._clock.holds > 0 or _thread_at_work()
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
@@ -122,7 +122,7 @@ class _VirtualSelector(selectors.DefaultSelector):
         grace = DEADLOCK_GRACE if timeout is None else SOCKET_GRACE if len(self.get_map()) > 1 else 0.0
         if grace:
             ready = super().select(grace)
-            if ready or self._clock.holds > 0:
+            if ready or self._clock.holds > 0 or _thread_at_work():
                 return ready
         if timeout is None:
             raise Deadlock(_describe())
@@ -154,6 +154,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Join the threads of the default executor, in real time."""
         with held(self.clock):
             await super().shutdown_default_executor(*args)
+
+
+def _thread_at_work() -> bool:
+    """Whether a call handed to a thread by `anyio.to_thread` has not come back: nobody needs to hold the clock for it."""
+    for thread in threading.enumerate():
+        idle = getattr(thread, "idle_workers", None)
+        if idle is not None and thread not in idle and not getattr(thread, "stopping", False):
+            return True
+    return False
 
 
 def _describe() -> str:
