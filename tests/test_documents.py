@@ -51,6 +51,8 @@ def test_example_runs(language: str, code: str, tmp_path: Path, home: Path) -> N
         script = tools / name
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module}"$@"\n', encoding="utf-8")
         script.chmod(0o755)
+    (home / ".hermes").mkdir(mode=0o700)
+    (home / ".hermes" / "config.yaml").write_text("model: test-model\n", encoding="utf-8")
     with serve_in_thread(_answer) as server:
         environ = {
             **os.environ,
