@@ -11,15 +11,16 @@ from typing import Any
 import anyio
 import click
 
+from hermes.cli.leaving import hand_over, say_on_stderr
 from hermes.cli.oneshot import OneShot, Request, failed, unwrapped
 from hermes.cli.options import GlobalOptions, Sources, merged, open_sources, options_of, refused, run_options
 from hermes.cli.usage_file import check_usage_file
 from hermes.compose import Parts
 from hermes.compose.children import levels_above
 from hermes.core.codec import scrub_surrogates
-from hermes.core.errors import HermesError, OperatorError, UsageError
+from hermes.core.errors import HermesError, UsageError
 
-__all__ = ["chat"]
+__all__ = ["chat", "parts_of", "run_async"]
 
 _EXAMPLES = """\b
 Examples:
@@ -28,6 +29,8 @@ Examples:
   hermes chat --query-file task.md --timeout 600
   git diff | hermes chat -q "Review this" --query-file -
   hermes chat -q "…" --json                     every event as a line, the result last
+  hermes chat --resume                          go on with the newest conversation and its tasks
+  hermes chat --detach -q "Audit this"          work that no terminal can end
 """
 
 
@@ -48,11 +51,30 @@ Examples:
 @click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost as JSON, also after a failure.")
 @click.option("--in", "directory", default=None, metavar="DIR", help="Run as if started in DIR.")
 @click.option("--cli", "lines", is_flag=True, help="Converse in plain lines, also where stdin is no terminal.")
+@click.option(
+    "-r",
+    "--resume",
+    is_flag=False,
+    flag_value="latest",
+    default=None,
+    metavar="[ID|latest]",
+    help="Go on with a conversation and its tasks; with -q as its next input.",
+)
+@click.option(
+    "-c",
+    "--continue",
+    "proceed",
+    is_flag=False,
+    flag_value="latest",
+    default=None,
+    metavar="[NAME]",
+    help="The same by its title; without one the newest.",
+)
+@click.option("--detach", is_flag=True, help="Let the work begin in the background and print the session.")
+@click.option("--no-detach", is_flag=True, help="Leaving stops what runs, resumable, in place of letting it go on.")
 @click.option("--source", default="cli", metavar="TAG", help="Recorded as the source of the session.")
 @run_options
 @refused(
-    resume="-r --resume",
-    proceed="-c --continue",
     worktree="-w --worktree",
     session="--pass-session-id",
     config="--ignore-user-config",
@@ -79,14 +101,24 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
             os.chdir(directory)
         except OSError as error:
             raise UsageError(f"--in {directory}: {error.strerror}. Name an existing folder.") from None
+    given["resume"] = _session_named(given["resume"], given.pop("proceed"))
     text = _question(given)
     usage_file = check_usage_file(options.usage_file)
     if text is None:
         for name, flag in (("as_json", "--json"), ("timeout", "--timeout")):
             if given[name]:
                 raise UsageError(f"{flag} belongs to a single question: give -q TEXT or --query-file PATH.")
+        if given["detach"]:
+            raise UsageError("--detach needs a question: give -q TEXT. In a conversation /detach does it.")
         return _converse(options, given)
     return _ask(options, given, text, usage_file)
+
+
+def _session_named(resume: str | None, proceed: str | None) -> str:
+    """The session to go on with, empty for a new one."""
+    if resume is not None and proceed is not None:
+        raise UsageError(f"--resume {resume} and --continue {proceed} exclude each other: give one of them.")
+    return resume or proceed or ""
 
 
 def _question(given: dict[str, Any]) -> str | None:
@@ -106,6 +138,8 @@ def _question(given: dict[str, Any]) -> str | None:
         parts.append(_read(path))
     text = scrub_surrogates("\n\n".join(parts))
     if not text.strip():
+        if given["resume"] and path == "-":
+            return ""  # nothing new to say: what is unfinished goes on to its end
         if path == "-" and given["query_file"] is None:
             raise UsageError(
                 "there is no terminal to talk in and nothing was piped in. Give -q TEXT, or pipe a question in; "
@@ -140,13 +174,30 @@ def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: P
         timeout=given["timeout"],
         usage_file=usage_file,
         source=given["source"],
+        resume=given["resume"],
     )
+    if given["detach"] and (given["resume"] or given["as_json"] or given["timeout"]):
+        raise UsageError("--detach goes with -q alone; hermes tasks resume ID goes on with work.")
     try:
-        parts = _parts(open_sources(options))
-        return _run(lambda: OneShot(request, parts).run())
+        sources = open_sources(options)
+        parts = parts_of(sources)
+        if given["detach"]:
+            # edge: only this reaches other processes
+            from hermes.cli.detached import detached
+
+            return run_async(lambda: detached(request, sources, parts))
+        return run_async(lambda: _one_shot(request, sources, parts, detaches=not given["no_detach"]))
     except HermesError as error:
         failed(error, json=request.json, usage_file=usage_file, model=options.model)
         raise
+
+
+async def _one_shot(request: Request, sources: Sources, parts: Parts, *, detaches: bool) -> int:
+    shot = OneShot(request, parts)
+    code = await shot.run()
+    if shot.hung_up and shot.session_id and detaches and parts.loaded.settings.runtime.on_hangup == "detach":
+        await hand_over(sources, shot.session_id, say_on_stderr, hurry=True)
+    return code
 
 
 def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
@@ -154,31 +205,34 @@ def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
     from hermes.cli.converse import converse
 
     sources = open_sources(options)
-    parts = _parts(sources)
+    parts = parts_of(sources)
     plain = given["lines"] or not sys.stdout.isatty()
-    return _run(
+    return run_async(
         lambda: converse(
+            sources,
             parts,
             workspace=os.getcwd(),
             toolsets=options.toolsets,
             plain=plain,
             verbose=given["verbose"],
             source=given["source"],
+            resume=given["resume"],
+            detaches=not given["no_detach"],
         )
     )
 
 
-def _parts(sources: Sources) -> Parts:
+def parts_of(sources: Sources) -> Parts:
+    """What a runtime of the settings is opened with.
+
+    Raises:
+        HermesError: nothing is configured, or a setting cannot be used.
+    """
     # before anything else is said: in a child's terminal there are no keys, which would hide the reason
     levels_above(sources.loaded.require(), os.environ)
-    endpoint = sources.endpoint()
-    if not endpoint.model:
-        raise OperatorError(
-            f"no model is named for {endpoint.base_url}. Give -m MODEL, or `hermes config set model.default MODEL`."
-        )
     return Parts(
         loaded=sources.loaded,
-        endpoint=endpoint,
+        endpoint=sources.endpoint(),
         keys=sources.keys,
         variables=sources.variables,
         yolo=sources.options.yolo,
@@ -186,7 +240,9 @@ def _parts(sources: Sources) -> Parts:
     )
 
 
-def _run(main: Callable[[], Awaitable[int]]) -> int:
+def run_async(main: Callable[[], Awaitable[int]]) -> int:
+    """Run a command's coroutine; the first error inside groups is raised as itself."""
+
     async def begin() -> int:
         return await main()
 

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from hermes.compose.answering import answering
 from hermes.compose.children import delegation_policy, levels_above
@@ -35,6 +36,7 @@ from hermes.delegation.report import Reports, keep_report
 from hermes.delegation.toolset import Delegation, DelegationToolset
 from hermes.environments.local import LocalEnvironment, LocalSettings
 from hermes.providers.catalog import Catalog
+from hermes.providers.openai_chat import Endpoint as ModelEndpoint
 from hermes.runtime.admission import Admission
 from hermes.runtime.approval import Gate
 from hermes.runtime.builder import Builder
@@ -84,10 +86,6 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
         OperatorError: the home cannot be written, the journal is another program's or newer, a model cannot be had.
     """
     settings, home = parts.loaded.settings, parts.loaded.home
-    if parts.model is None and not parts.endpoint.model:
-        raise UsageError(
-            f"no model is named for {parts.endpoint.base_url}: give -m MODEL, or hermes config set model.default MODEL"
-        )
     redactor = _redactor(parts)
     if parts.memory:
         async with _assembled(parts, redactor, MemoryStore(), "memory") as assembly:
@@ -122,6 +120,20 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
             await anyio.to_thread.run_sync(owner.release)
 
 
+async def _with_model(parts: Parts, catalog: Catalog) -> Parts:
+    """Where no model is named and the server has exactly one, that one is meant."""
+    endpoint = parts.endpoint
+    if parts.model is not None or endpoint.model:
+        return parts
+    names = await catalog.offered(ModelEndpoint(base_url=endpoint.base_url, api_key=endpoint.api_key))
+    if len(names) == 1:
+        return msgspec.structs.replace(parts, endpoint=msgspec.structs.replace(endpoint, model=names[0]))
+    offered = f" (it has {', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else ""
+    raise UsageError(
+        f"no model is named for {endpoint.base_url}{offered}: give -m MODEL, or hermes config set model.default MODEL"
+    )
+
+
 def _redactor(parts: Parts) -> Redactor:
     named = settings_secrets(parts.loaded.settings, parts.variables)
     hook = parts.loaded.settings.notify.webhook  # whoever knows such an address may post to it
@@ -135,8 +147,9 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
     catalog = Catalog(
         settings.models, attempts=settings.agent.api_max_retries, cache=home.path / "cache" / "embedded-check"
     )
-    models = Models(parts, catalog)
     try:
+        parts = await _with_model(parts, catalog)
+        models = Models(parts, catalog)
         model = parts.model or await models(ModelChoice())
         runtime, delegation = _wire(parts, redactor, store, owner, models)
         async with (

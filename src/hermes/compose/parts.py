@@ -15,6 +15,7 @@ from hermes.credentials.redact import Redactor
 from hermes.delegation.toolset import Delegation
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime
+from hermes.runtime.spec import ModelChoice
 from hermes.store.ops import Store
 
 __all__ = ["Assembly", "Parts"]
@@ -50,7 +51,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """An open runtime with what faces need beside it."""
+    """An open runtime with what faces need beside it. `check` raises for a model that cannot be had."""
 
     runtime: Runtime
     settings: Settings
@@ -60,3 +61,4 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     model: Model
     delegation: Delegation
     recovery: Recovery
+    check: Callable[[ModelChoice], None]

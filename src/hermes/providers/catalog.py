@@ -60,6 +60,10 @@ class Catalog:
         """Gives the process's one client session."""
         return self._session
 
+    async def offered(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """Names of the models that an endpoint lists; empty where it lists none or cannot be asked."""
+        return await OpenAIChat("", endpoint, ModelProfile(), self._session).catalogue()
+
     def profile(self, name: str) -> ModelProfile:
         """What is known of a model, with the user's overrides."""
         given = self._overrides.get(name)
