@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
@@ -16,7 +17,7 @@ from hermes.core.model import ModelRequest
 from hermes.delegation.structured import check_schema, find_value, validate
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
-from hermes.testing.scripted import Reply, ScriptedModel, Step, call, reply
+from hermes.testing.scripted import Reply, ScriptedModel, Step, call, hang, reply
 
 SCHEMA = {
     "type": "object",
@@ -231,3 +232,48 @@ async def test_python_asks_for_a_shape_and_a_proof_too(tmp_path: Path, virtual_c
             await hermes.delegate("make it", output_schema={"type": "objekt"})
     assert (answer["output"], answer["schema_valid"], answer["check"]["passed"]) == ({"count": 2}, True, True)
     assert "test -f made" in model.requests[0].system
+
+
+@pytest.mark.anyio
+async def test_a_value_too_large_for_the_reader_is_left_in_its_file(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    text = msgspec.json.encode({"items": ["x" * 100] * 400}).decode()
+    entry, _ = await delegated(tmp_path, virtual_clock, [reply(text)], output_schema={"type": "object"})
+    assert (entry["schema_valid"], entry["output"]) == (True, None)
+    assert entry["report_path"] in entry["output_note"]
+    assert Path(entry["report_path"]).read_text() == text
+
+
+@pytest.mark.anyio
+async def test_many_children_with_a_shape_bring_their_values(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    tasks = [{"prompt": f"CHILD {number}", "output_schema": SCHEMA} for number in range(40)]
+    model = ScriptedModel(
+        steps=[reply(calls=[call("spawn_parallel", tasks=tasks)]), reply("done")],
+        scripts={f"CHILD {number}": [reply(f'{{"count": {number}}}')] for number in range(40)},
+    )
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        await lab.ask("go", toolsets=["delegation"])
+    rows = answers(model.requests[-1], "spawn_parallel")[0]["results"]
+    assert [row["output"] for row in rows] == [{"count": number} for number in range(40)]
+    assert all(row["schema_valid"] and "summary" not in row for row in rows)
+
+
+@pytest.mark.anyio
+async def test_a_task_taken_up_again_is_not_sent_back_twice(tmp_path: Path) -> None:
+    order = call("spawn_agent", prompt="CHILD", output_schema=SCHEMA)
+    first = ScriptedModel("m", scripts={"root": [reply(calls=[order])], "CHILD": [reply("no json"), hang()]})
+    async with open_lab(first, workspace=tmp_path, memory=False) as lab:
+        root = await lab.start("root", toolsets=["terminal", "delegation"])
+        with anyio.fail_after(10):
+            while first.in_flight < 1 or len(first.requests) < 3:
+                await anyio.sleep(0.01)
+        # Sent back once, and the next answer has not come.
+        session = root.scope.session_id
+    again = ScriptedModel("m", scripts={"root": [reply("over")], "CHILD": [reply("still none")]}, check=False)
+    async with open_lab(again, workspace=tmp_path, memory=False) as lab:
+        root = await lab.assembly.recovery.adopt(session)
+        await lab.runtime.result(root)
+    entry = answers(again.requests[-1], "spawn_agent")[0]["results"][0]
+    again.assert_complete()
+    assert (entry["schema_valid"], entry["status"]) == (False, "completed")

@@ -7,8 +7,6 @@ process takes up is not sent back again.
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import anyio.to_thread
 import msgspec
@@ -19,7 +17,7 @@ from hermes.core.environment import CommandResult
 from hermes.core.errors import OperatorError, ToolError
 from hermes.core.events import TaskPhase
 from hermes.core.inbox import Remark
-from hermes.core.messages import Notice
+from hermes.core.messages import Notice, User
 from hermes.core.result import CheckResult
 from hermes.core.scope import CallKey
 from hermes.core.tools import CallContext, Tool, ToolOutput, text_output
@@ -139,8 +137,13 @@ class Acceptance:
 
 
 def _sent_back(task: Task, kind: str) -> bool:
-    entries: tuple[Any, ...] = task.history.full() if task.history is not None else ()
-    return any(isinstance(entry, Notice) and entry.kind == kind for entry in entries)
+    """Whether the task was sent back for this since its input came."""
+    for entry in reversed(task.history.full() if task.history is not None else ()):
+        if isinstance(entry, Notice) and entry.kind == kind:
+            return True
+        if isinstance(entry, User):
+            return False
+    return False
 
 
 def _tail(text: str) -> str:

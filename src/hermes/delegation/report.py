@@ -123,6 +123,11 @@ class Reports:
             row["exit_reason"] = result.exit_reason
         if room_chars < _WORTH_READING:
             return row
+        found = _verdict(result, room_chars)
+        if found.get("output") is not None:  # the text says the same once more
+            return row | {"output": found["output"], "schema_valid": True}
+        if "schema_valid" in found:
+            row["schema_valid"] = found["schema_valid"]
         text = self._headed(result)
         row["summary"] = _fit(text, room_chars)
         if len(text) > room_chars and result.report_path:
@@ -167,7 +172,7 @@ class Reports:
             entry["report_path"] = path
         if result.agent:
             entry["agent"] = result.agent
-        return entry | result.verdict.public()
+        return entry | _verdict(result, room_chars)
 
     def collected(
         self, task: Task, room_chars: int, *, timed_out: bool, elapsed: float, lines: Sequence[str]
@@ -200,7 +205,7 @@ class Reports:
             answer["children"] = [msgspec.to_builtins(child) for child in result.children]
         if result.agent:
             answer["agent"] = result.agent
-        return answer | result.verdict.public()
+        return answer | _verdict(result, room_chars)
 
     def notice(self, task: Task, room_tokens: int, dispatched_at: float | None = None) -> str:
         """What an idle or busy parent reads of a child's end: self-contained, since it may have forgotten the child."""
@@ -231,6 +236,18 @@ class Reports:
                 f"Check `{check.command}`: {'passed' if check.passed else 'failed: ' + _fit(check.output, 2_000)}"
             )
         return "\n".join([*lines, "--- RESULT ---", text or "(no text)"])
+
+
+def _verdict(result: TaskResult, room_chars: int) -> dict[str, Any]:
+    """What was found of an answer, within the room of the reader."""
+    found = result.verdict.public()
+    size = len(msgspec.json.encode(found.get("output")))
+    if size > room_chars:
+        where = f"it is the text in {result.report_path}" if result.report_path else "it is the text of the answer"
+        found |= {"output": None, "output_note": f"The value has {size} characters; {where}."}
+    if "check" in found:
+        found["check"]["output"] = _fit(found["check"]["output"], room_chars)
+    return found
 
 
 def _fit(text: str, limit: int) -> str:
