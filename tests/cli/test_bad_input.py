@@ -152,7 +152,7 @@ def unused_port() -> int:
 def test_an_endpoint_that_nobody_answers_at(alone: Program) -> None:
     where = f"127.0.0.1:{unused_port()}"
     alone.environ |= {"OPENAI_BASE_URL": f"http://{where}/v1", "OPENAI_API_KEY": KEY}
-    alone.configure("agent:\n  api_max_retries: 0\n")  # what is asked again after seconds is tested elsewhere
+    alone.configure("agent:\n  api_max_retries: 1\n")  # what is asked again after seconds is tested elsewhere
     asked = alone.ask()
     assert asked.code == 1 and not asked.out
     assert f"hermes: no connection to {where}: Connection refused." in asked.err

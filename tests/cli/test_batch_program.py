@@ -78,7 +78,7 @@ def test_the_two_documented_commands_with_a_key_and_an_address_alone(program: Pr
         return server_error() if "REST" in request.first_user and not healthy else worker(request)
 
     healthy = False
-    program.configure("agent:\n  api_max_retries: 0\n")
+    program.configure("agent:\n  api_max_retries: 1\n")
     with serve_in_thread(sick_at_the_second) as server:
         program.use(server)
         first = shell(program, FIRST)
@@ -99,7 +99,7 @@ def test_the_two_documented_commands_with_a_key_and_an_address_alone(program: Pr
 
 
 def test_sixty_rows_of_a_sick_endpoint_and_then_of_a_healthy_one(program: Program) -> None:
-    program.configure("agent:\n  api_max_retries: 0\n")
+    program.configure("agent:\n  api_max_retries: 1\n")
     data = program.dataset(60)
     with serve_in_thread(lambda _: server_error()) as server:
         ran = program.use(server).batch(f"--dataset_file={data}", "--run_name=r", "--num_workers=20")

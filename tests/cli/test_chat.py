@@ -138,7 +138,7 @@ def test_a_background_child_is_waited_for(program: Program) -> None:
     ],
 )
 def test_refusals_of_the_provider(program: Program, step: Fault, code: int, words: str) -> None:
-    (program.home / "config.yaml").write_text("agent: {api_max_retries: 0}\n")
+    (program.home / "config.yaml").write_text("agent: {api_max_retries: 1}\n")
     usage = program.folder / "u.json"
     with serve_in_thread(lambda request: step) as server:
         ran = program.use(server).chat("-q", "hi", "--usage-file", str(usage))
