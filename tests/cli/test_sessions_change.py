@@ -152,6 +152,7 @@ def test_prune_keeps_what_is_unfinished(hermes: Hermes, two: Path) -> None:
     assert names(hermes) == [OPEN] and [path.name for path in (two / "tasks").iterdir()] == [OPEN]
 
 
+@pytest.mark.fault("B041")
 def test_prune_keeps_results_nobody_saw_and_show_marks_them(hermes: Hermes, two: Path) -> None:
     pending(two)
     assert "sa-1 (child, completed) part  ● nobody saw this result" in hermes("sessions", "show", ENDED).out

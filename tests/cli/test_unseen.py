@@ -62,6 +62,7 @@ async def left(path: Path) -> list[str]:
         await store.close()
 
 
+@pytest.mark.fault("B041")
 async def test_they_are_shown_once(tmp_path: Path) -> None:
     ends = (
         result("sa-1", summary="The\x1b[31m parser is fine."),
