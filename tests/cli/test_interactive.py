@@ -106,11 +106,17 @@ class Desk:
 
 @asynccontextmanager
 async def desk(
-    model: ScriptedModel | EndlessModel, path: Path, clock: VirtualClock, **settings: Any
+    model: ScriptedModel | EndlessModel,
+    path: Path,
+    clock: VirtualClock,
+    *,
+    memory: bool = True,
+    resume: str = "",
+    **settings: Any,
 ) -> AsyncIterator[Desk]:
-    async with open_lab(model, workspace=path, clock=clock, settings=settings) as lab:
+    async with open_lab(model, workspace=path, clock=clock, settings=settings, memory=memory) as lab:
         composer = FakeComposer()
-        there = Desk(Chat(lab.assembly, composer, workspace=str(path)), composer, lab)
+        there = Desk(Chat(lab.assembly, composer, workspace=str(path), resume=resume), composer, lab)
         async with anyio.create_task_group() as group:
             group.start_soon(there.run)
             yield there
@@ -130,7 +136,8 @@ async def test_a_conversation(tmp_path: Path, virtual_clock: VirtualClock) -> No
         assert (await at.sees("fine")).endswith("fine red")
         await at.quiet()
     assert at.code == 0 and at.composer.bells == 2
-    assert at.composer.lines[-1].startswith("This conversation: hermes sessions show 20")
+    assert at.composer.lines[-2].startswith("This conversation: hermes sessions show 20")
+    assert at.composer.lines[-1] == f"Go on with it: hermes chat --resume {at.chat.last_session}"
     assert [plain_text(e.content) for e in model.requests[1].entries if isinstance(e, User)] == ["hello", "and now"]
     model.assert_complete()
 
@@ -207,8 +214,68 @@ async def test_ctrl_c_interrupts_the_turn_and_no_child_and_twice_leaves(
         await at.sees("no turn runs; 1 tasks go on")
         at.type(Signal.INTERRUPT)
         await at.until(lambda: at.code is not None)
-        assert at.code == 130 and model.in_flight == 0
-        assert "cancelled" in await at.sees("This conversation")
+        # what runs is to go on without the terminal, and nothing was stopped
+        assert at.code == 130 and at.chat.detached and model.in_flight == 1
+        assert "cancelled" not in await at.sees("This conversation")
+
+
+async def test_detach_leaves_and_keeps_what_runs(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [reply("hi")], scripts={"dig": [hang()]})
+    async with desk(model, tmp_path, virtual_clock) as at:
+        at.type("hello")
+        await at.quiet()
+        at.type("/detach")
+        await at.sees("nothing runs; /quit leaves")
+        at.type("/background dig")
+        await at.until(lambda: model.in_flight == 1)
+        at.type("/quit")
+        await at.sees("/detach lets it go on")
+        at.type("/detach")
+        await at.until(lambda: at.code is not None)
+        assert at.code == 0 and at.chat.detached and model.in_flight == 1
+
+
+async def test_a_conversation_is_reopened_with_its_tasks(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    start = reply(calls=[call("delegate_task_async", goal="dig deep")])
+    model = ScriptedModel("m", [start, reply("it digs")], scripts={"dig": [hang()]})
+    async with desk(model, tmp_path, virtual_clock, memory=False) as at:
+        at.type("go")
+        await at.sees("it digs")
+        await at.quiet()
+        at.chat.leave(suspend=True)
+        await at.until(lambda: at.code is not None)
+    session = at.chat.last_session
+    again = ScriptedModel("m", [reply("found gold")], scripts={"dig": [reply("gold", delay=5)]}, check=False)
+    async with desk(again, tmp_path, virtual_clock, memory=False, resume=session) as at:
+        text = await at.sees("it digs")
+        assert f"session {session} · go" in text and "cut off:\n  dig deep (async_" in text
+        assert "before its first step" in text and "going on continues 1 tasks" in text
+        assert "you: go" in text
+        await at.sees("found gold")
+        at.type("/agents")
+        await at.sees("1 ended")
+
+
+@pytest.mark.parametrize("mode", ["never", "auto"])
+async def test_a_conversation_is_reopened_without_its_tasks(
+    tmp_path: Path, virtual_clock: VirtualClock, mode: str
+) -> None:
+    start = reply(calls=[call("delegate_task_async", goal="dig deep")])
+    model = ScriptedModel("m", [start, reply("it digs")], scripts={"dig": [hang()]})
+    async with desk(model, tmp_path, virtual_clock, memory=False) as at:
+        at.type("go")
+        await at.sees("it digs")
+        await at.quiet()
+        at.chat.leave(suspend=True)
+        await at.until(lambda: at.code is not None)
+    session = at.chat.last_session
+    again = ScriptedModel("m", [reply("no result")], scripts={"dig": [hang()]}, check=False)
+    settings = {"delegation.recover": mode}
+    async with desk(again, tmp_path, virtual_clock, memory=False, resume=session, **settings) as at:
+        if mode == "never":
+            assert "going on stops the 1 unfinished tasks" in await at.sees("no result")
+        else:
+            await at.until(lambda: again.in_flight == 1)
 
 
 @pytest.mark.fault("B025")

@@ -44,7 +44,7 @@ def test_the_quick_help_is_what_the_commands_say(hermes: Hermes) -> None:
     assert hermes("--help").out == docs.help_text()
     with click.Context(cli) as context:
         for name, entry in COMMANDS.items():
-            assert f"  {name} " in docs.help_text() and entry.summary
+            assert (f"  {name} " in docs.help_text()) == bool(entry.summary)  # the host is started by others
             command = cli.get_command(context, name)
             if command is not None:
                 assert command.name == name
@@ -90,7 +90,7 @@ def test_a_misspelled_command_names_the_nearest_and_a_group_alone_shows_its_help
 
 @pytest.mark.parametrize(
     "args",
-    [["--worktree"], ["-w"], ["--resume", "x"], ["-r", "x"], ["--resume"], ["-c"], ["--continue", "x"], ["--tui"],
+    [["--worktree"], ["-w"], ["--tui"],
      ["--cli"], ["--dev"], ["--skills", "a,b"], ["-s", "a"], ["--accept-hooks"],
      ["--ignore-rules"], ["--ignore-user-config"],
      ["--pass-session-id"]],

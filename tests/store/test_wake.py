@@ -14,6 +14,7 @@ from hermes.store.wake import open_bell, ring
 
 
 @pytest.mark.anyio
+@pytest.mark.may_block  # its programs make and close bells on a thread
 @pytest.mark.parametrize("depth", [0, 12])
 async def test_a_bell_is_rung_and_cleared(tmp_path: Path, depth: int) -> None:
     home = tmp_path.joinpath(*["a_long_name_of_a_folder"] * depth)

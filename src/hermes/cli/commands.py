@@ -41,6 +41,7 @@ COMMANDS = (
     _Entry("queue", ("q",), "/queue TEXT", "the next input, when this turn is over"),
     _Entry("stop", (), "/stop", "stop the turn and every task; what they have is kept"),
     _Entry("busy", (), "/busy queue|steer|interrupt", "what a line typed during a turn does"),
+    _Entry("detach", (), "/detach", "leave, and let what runs go on in the background"),
     _Entry("new", ("reset",), "/new", "a new conversation"),
     _Entry("status", (), "/status", "session, model, what runs"),
     _Entry("usage", (), "/usage", "tokens and money so far"),
@@ -107,6 +108,7 @@ class Commands:
             "queue": self.queue,
             "stop": self.stop,
             "busy": self.busy,
+            "detach": self.detach,
             "new": self.new,
             "status": self.status,
             "usage": self.usage,
@@ -296,6 +298,13 @@ class Commands:
         registry = self._chat.runtime.registry
         self._say(*aligned([(name, ", ".join(registry.tool_names((name,)))) for name in spec.toolsets]))
         self._say("`hermes tools enable|disable NAME` changes them for the next start")
+
+    async def detach(self, argument: str) -> None:
+        """Leave without stopping anything."""
+        if not (self._chat.turn_runs or self._chat.running()):
+            self._say("nothing runs; /quit leaves, and the conversation can be resumed")
+            return
+        self._chat.leave(detach=True)
 
     async def quit(self, argument: str) -> None:
         """Leave, after asking once where something runs."""

@@ -6,6 +6,7 @@ Both let a person type while output goes on. `Screen` puts streamed text and not
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import shutil
 import stat
@@ -165,12 +166,16 @@ class LineComposer:
         mode = os.fstat(self._descriptor).st_mode
         if not (stat.S_ISREG(mode) or mode == 0):  # an ordinary file is always readable, and cannot be waited for
             await anyio.wait_readable(self._descriptor)
-        return os.read(self._descriptor, 65_536)
+        try:
+            return os.read(self._descriptor, 65_536)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return b""  # the terminal is gone: no further line can come
 
     def write(self, line: str) -> None:
         """Print a line."""
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        _print(line)
 
     def partial(self, text: str) -> None:
         """Nothing: a plain terminal takes whole lines."""
@@ -224,7 +229,11 @@ class PromptComposer:
     async def read(self) -> str | Signal:
         """The next line; what is printed meanwhile appears above it."""
         kept, self._kept = self._kept, ""
-        line = await self._session.prompt_async(default=kept, handle_sigint=False)
+        try:
+            line = await self._session.prompt_async(default=kept, handle_sigint=False)
+        except EOFError:  # the terminal is gone
+            self.finished = True
+            return Signal.END
         if line is Signal.INTERRUPT:
             self._kept = self._session.default_buffer.text
         return line
@@ -235,8 +244,7 @@ class PromptComposer:
 
     def write(self, line: str) -> None:
         """Print a line above the editor."""
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        _print(line)
 
     def partial(self, text: str) -> None:
         """Show the unfinished line right above the prompt."""
@@ -254,6 +262,15 @@ class PromptComposer:
         app = self._session.app if self._session.app.is_running else get_app_or_none()
         if app is not None:
             app.invalidate()
+
+
+def _print(line: str) -> None:
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:  # a terminal that is gone must not end the work; the hang-up signal tells of it
+            raise
 
 
 def _bindings() -> KeyBindings:

@@ -8,8 +8,9 @@ import anyio
 
 from hermes.cli.composer import Composer, LineComposer, PromptComposer
 from hermes.cli.interactive import Chat
+from hermes.cli.leaving import drop_lost_terminal, hand_over, say_on_stderr
 from hermes.cli.oneshot import EXIT_TERMINATED
-from hermes.cli.options import listened
+from hermes.cli.options import Sources, listened
 from hermes.compose import Parts, open_runtime
 from hermes.runtime.runtime import tune_collector
 
@@ -20,9 +21,21 @@ TICK = 0.25
 
 
 async def converse(
-    parts: Parts, *, workspace: str, toolsets: tuple[str, ...] | None, plain: bool, verbose: bool, source: str
+    sources: Sources,
+    parts: Parts,
+    *,
+    workspace: str,
+    toolsets: tuple[str, ...] | None,
+    plain: bool,
+    verbose: bool,
+    source: str,
+    resume: str = "",
+    detaches: bool = True,
 ) -> int:
     """Hold a conversation on this process's terminal and return the exit code.
+
+    `resume` is the session to go on with. `detaches`: what runs when the terminal is left in the middle of it goes on
+    in the background.
 
     Raises:
         HermesError: the runtime could not be opened, or the journal broke.
@@ -30,24 +43,42 @@ async def converse(
     async with open_runtime(parts) as assembly:
         tune_collector()
         composer: Composer = LineComposer() if plain else PromptComposer()
-        chat = Chat(assembly, composer, workspace=workspace, toolsets=toolsets, verbose=verbose, source=source)
+        session = await assembly.recovery.find(resume) if resume else ""
+        chat = Chat(
+            assembly,
+            composer,
+            workspace=workspace,
+            toolsets=toolsets,
+            verbose=verbose,
+            source=source,
+            resume=session,
+            detaches=detaches,
+        )
         # What cannot be held is refused now and not with the first line.
         assembly.runtime.supervisor.budgets.admit([chat.spec], "", None)
+        hung_up = anyio.Event()
         async with anyio.create_task_group() as group:
-            group.start_soon(_signals, chat)
+            group.start_soon(_signals, chat, hung_up)
             group.start_soon(_ticks, chat)
             code = await chat.run()
             group.cancel_scope.cancel()
-        return code
+    if chat.detached:
+        await hand_over(sources, chat.last_session, say_on_stderr, hurry=hung_up.is_set())
+    return code
 
 
-async def _signals(chat: Chat) -> None:
+async def _signals(chat: Chat, hung_up: anyio.Event) -> None:
     with anyio.open_signal_receiver(*listened()) as received:
         async for number in received:
             if number == signal.SIGINT:
                 chat.interrupt()
-            else:
-                chat.leave(EXIT_TERMINATED, suspend=True)
+                continue
+            detach = False
+            if number == signal.SIGHUP:
+                drop_lost_terminal()
+                hung_up.set()
+                detach = chat.detaches and chat.assembly.settings.runtime.on_hangup == "detach"
+            chat.leave(EXIT_TERMINATED, suspend=True, detach=detach)
 
 
 async def _ticks(chat: Chat) -> None:

@@ -39,6 +39,9 @@ COMMANDS: dict[str, _Entry] = {
     "agents": _Entry("hermes.cli.agents_cmd", "agents", "Look at the agent types that children may be given."),
     "config": _Entry("hermes.cli.config_cmd", "config", "Read and change settings."),
     "sessions": _Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations, export and remove them."),
+    "tasks": _Entry("hermes.cli.tasks_cmd", "tasks", "Look at tasks of any terminal, correct, stop, collect them."),
+    "attach": _Entry("hermes.cli.attach_cmd", "attach", "Bring running work back to this terminal."),
+    "host": _Entry("hermes.cli.host_cmd", "host", ""),
     "usage": _Entry("hermes.cli.usage_cmd", "usage", "What was spent, from the calls that are stored."),
     "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
     "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
@@ -56,7 +59,7 @@ Examples:
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name, entry in COMMANDS.items() if entry.summary]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = COMMANDS.get(cmd_name)
@@ -76,7 +79,7 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
 
 
 @click.group(
@@ -90,10 +93,27 @@ class _Commands(click.Group):
 @click.option("-p", "--profile", default=None, metavar="NAME", help="Use that profile's home.")
 @click.option("--in", "directory", default=None, metavar="DIR", help="Run as if started in DIR.")
 @click.option("-z", "prompt", default=None, metavar="PROMPT", help="Print the final answer to PROMPT and end.")
+@click.option(
+    "-r",
+    "--resume",
+    is_flag=False,
+    flag_value="latest",
+    default=None,
+    metavar="[ID|latest]",
+    help="Go on with a conversation and its tasks.",
+)
+@click.option(
+    "-c",
+    "--continue",
+    "proceed",
+    is_flag=False,
+    flag_value="latest",
+    default=None,
+    metavar="[NAME]",
+    help="The same by its title; without one the newest.",
+)
 @click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost of the run as JSON to PATH.")
 @refused(
-    resume="-r --resume",
-    proceed="-c --continue",
     worktree="-w --worktree",
     session="--pass-session-id",
     config="--ignore-user-config",
@@ -105,7 +125,9 @@ class _Commands(click.Group):
     skills="-s --skills",
 )
 @click.pass_context
-def cli(context: click.Context, /, reasoning: str | None, **given: Any) -> int | None:
+def cli(
+    context: click.Context, /, reasoning: str | None, resume: str | None, proceed: str | None, **given: Any
+) -> int | None:
     """Hermes runs trees of language-model agents: talk, delegate, watch, steer, and write training data.
 
     Without a command it starts a conversation. Nothing is sent anywhere but to the model you configure: no telemetry.
@@ -122,8 +144,12 @@ def cli(context: click.Context, /, reasoning: str | None, **given: Any) -> int |
             raise UsageError(f"-z and the command {context.invoked_subcommand} exclude each other. Give one of them.")
         if options.max_cost is not None and context.invoked_subcommand != "chat":
             raise UsageError(f"--max-cost is a limit of chat and does nothing in {context.invoked_subcommand}.")
+        if resume or proceed:
+            raise UsageError(f"--resume and --continue stand after chat: hermes {context.invoked_subcommand} has none.")
         return None
+    returning = [f"--resume={resume}"] if resume else [f"--continue={proceed}"] if proceed else []
     args = ["-Q", f"--query={options.prompt}"] if options.prompt is not None else []
+    args += returning
     command = cli.get_command(context, "chat")
     if command is None:
         raise UsageError("this installation has no chat. Name a command; `hermes --help` lists them.")

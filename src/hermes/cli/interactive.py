@@ -5,14 +5,19 @@ It knows nothing of keys and screens (`composer.py`) and nothing of what a comma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import anyio
 import msgspec
 
 from hermes.cli.commands import Commands, parse
 from hermes.cli.composer import Composer, Screen, Signal
-from hermes.cli.oneshot import EXIT_INTERRUPTED, describe_source
+from hermes.cli.leaving import goes_on
+from hermes.cli.notes import greeting, run_ended, stopping, waiting
+from hermes.cli.oneshot import EXIT_INTERRUPTED
 from hermes.cli.questions import Questions
-from hermes.cli.render import cost, duration, one_line, panel, quantity
+from hermes.cli.render import cost, one_line, quantity
+from hermes.cli.reopening import reopened
 from hermes.cli.stream import Narrator
 from hermes.cli.tree_text import one_row
 from hermes.cli.unseen_text import show_unseen
@@ -25,6 +30,7 @@ from hermes.core.events import (
     TaskEnded,
     TaskPhase,
     TaskQueued,
+    TaskSuspended,
     TextDeltaEvent,
     TurnEnded,
     TurnStarted,
@@ -53,6 +59,8 @@ class Chat:
         toolsets: tuple[str, ...] | None = None,
         verbose: bool = False,
         source: str = "cli",
+        resume: str = "",
+        detaches: bool = True,
     ) -> None:
         self.assembly = assembly
         self.runtime = assembly.runtime
@@ -72,16 +80,19 @@ class Chat:
         self._questions = Questions(self.screen.note, self.refresh)
         self._asked = ""  # what was asked to be confirmed
         self._interrupted_at = -TWICE
-        self._last_session = ""
+        self.last_session = ""  # the newest conversation of this run
         self._code = 0
         self._left = False
         self._suspend = False
+        self._resume = resume
+        self.detaches = detaches  # whether work goes on when the terminal is left in the middle of it
+        self.detached = False  # whether it is to go on after this process
         self._reading = anyio.CancelScope()
         self._moved = anyio.Event()
         self._narrator = Narrator(
             self.tree,
             self.screen.note,
-            session_id=lambda: self._last_session,
+            session_id=lambda: self.last_session,
             progress="verbose" if verbose else assembly.settings.display.tool_progress,
         )
         composer.on_typing = self._typing
@@ -99,16 +110,19 @@ class Chat:
         subscription = self.runtime.bus.subscribe(self._listen, self._watches)
         try:
             async with self._composer:
-                self._greet()
+                self._note(greeting(self))
                 await show_unseen(self.assembly, self.screen.note)
                 with self._reading:
+                    if self._resume:
+                        await self._reopen(self._resume)
                     while not self._left:
                         await self._next()
                 if not self._suspend and self.runtime.supervisor.broken is None:
                     await self.end_session()
                 self.screen.finish()
-                if self._last_session:
-                    self._composer.write(f"This conversation: hermes sessions show {self._last_session}")
+                if self.last_session:
+                    self._composer.write(f"This conversation: hermes sessions show {self.last_session}")
+                    self._composer.write(f"Go on with it: {goes_on(self.last_session)}")
         finally:
             subscription.close()
             gate.asker = None
@@ -137,17 +151,21 @@ class Chat:
             await self._moved.wait()
         self.leave()
 
-    def _greet(self) -> None:
-        self.screen.note(f"Hermes · {describe_source(self.assembly)}")
-        self.screen.note(f"{self.workspace} · /help lists the commands")
-        for note in self.notes:
-            self.screen.note(f"note: {note}")
-        if self.runtime.gate.yolo:
-            self.screen.note("--yolo: dangerous commands run without a question")
+    async def _reopen(self, session_id: str) -> None:
+        """Take a conversation up again, after saying what became of it."""
+        chosen = await reopened(self, self._composer, session_id)
+        if chosen is None:
+            self.last_session = session_id
+            self.leave(suspend=True)
+            return
+        self.session, self.last_session = Session(chosen, self.runtime.control), session_id
+        self.runs = [task for task in chosen.children if task.spec.kind == "background"]
 
-    def leave(self, code: int = 0, *, suspend: bool = False) -> None:
-        """End reading. `suspend` leaves the tasks resumable instead of ending them."""
-        self._left, self._code, self._suspend = True, code, suspend
+    def leave(self, code: int = 0, *, suspend: bool = False, detach: bool = False) -> None:
+        """End reading. `suspend` leaves the tasks resumable, `detach` has them go on without this process."""
+        busy = self.turn_runs or bool(self.running())
+        self._left, self._code, self._suspend = True, code, suspend or (detach and busy)
+        self.detached = detach and busy
         self._reading.cancel()
 
     async def end_session(self) -> None:
@@ -189,9 +207,9 @@ class Chat:
         """Bring prompt and status bar up to date."""
         running = len(self.running())
         usage = Usage()
-        if self._last_session:
+        if self.last_session:
             for view in self.tree.roots():
-                if view.session_id == self._last_session:
+                if view.session_id == self.last_session:
                     usage = usage + self.tree.subtree_usage(view.task_id)
         parts = [self.assembly.endpoint.model, f"▶ {running}" if running else "", f"{quantity(usage.total)} tok"]
         parts += [cost(usage), "working" if self.turn_runs else ""]
@@ -268,10 +286,7 @@ class Chat:
         running = self.running()
         if self.session is None or not self.session.task.lent or not running:
             return
-        self.screen.note(f"it waits for {len(running)} running tasks until then; to reach them now:")
-        self.screen.note("  /steer all TEXT")
-        for task in running[:10]:
-            self.screen.note(f"  /steer {task.id} TEXT   {one_line(self.tree.tasks[task.id].goal, 50)}")
+        self._note(waiting(self.tree, running))
 
     async def start_background(self, prompt: str) -> tuple[int, Task]:
         """Start an independent run; returns its number and its task."""
@@ -294,7 +309,7 @@ class Chat:
         """Ctrl+C: stop the turn, no task; twice within two seconds leave."""
         now = anyio.current_time()
         if now - self._interrupted_at < TWICE:
-            self.leave(EXIT_INTERRUPTED)
+            self.leave(EXIT_INTERRUPTED, suspend=bool(self.running()), detach=self.detaches)
             return
         self._interrupted_at = now
         running = len(self.running())
@@ -316,8 +331,9 @@ class Chat:
         self._report_stopped(going)
 
     def _report_stopped(self, going: list[Task]) -> None:
-        for task in going:
-            self.screen.note(one_row(self.tree, self.tree.tasks[task.id], self.now(), width=self.screen.width))
+        self._note(
+            [one_row(self.tree, self.tree.tasks[task.id], self.now(), width=self.screen.width) for task in going]
+        )
 
     def confirmed(self, verb: str) -> bool:
         """Whether a command may stop what runs: at once when nothing does, else when it is given twice."""
@@ -326,12 +342,7 @@ class Chat:
             self._asked = ""
             return True
         self._asked = verb
-        if self.turn_runs:
-            self.screen.note("a turn runs")
-        for task in running[:10]:
-            self.screen.note(one_row(self.tree, self.tree.tasks[task.id], self.now(), width=self.screen.width))
-        more = f" ({len(running)} tasks)" if len(running) > 10 else ""
-        self.screen.note(f"/{verb} again stops what runs{more}; what it has so far is kept")
+        self._note(stopping(self, verb, running))
         return False
 
     # -- what comes from the runtime --------------------------------------------------------------------------------
@@ -347,14 +358,14 @@ class Chat:
     def _listen(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, TaskQueued) and event.kind == "main":
-            self._last_session = envelope.session_id
+            self.last_session = envelope.session_id
         if isinstance(event, (TaskEnded, TaskPhase)):
             self._moved.set()
-        if envelope.session_id == self._last_session:
+        if envelope.session_id == self.last_session:
             if self._watches(envelope.task_id):
                 self._answer_event(envelope)
             elif isinstance(event, TaskEnded) and self.tree.tasks[envelope.task_id].kind == "background":
-                self._show_run(envelope.task_id, event)
+                self._note(run_ended(self, envelope.task_id, event))
         self._narrator.tell(envelope)
 
     def _answer_event(self, envelope: Envelope) -> None:
@@ -371,21 +382,17 @@ class Chat:
                     self.screen.note("/budget shows what was spent, /budget USD raises the limit; then write on")
             if self.assembly.settings.display.bell_on_complete:
                 self._composer.bell()
+        elif isinstance(event, TaskSuspended):
+            self.screen.finish()
+            self.screen.note(f"this conversation goes on elsewhere: {one_line(event.reason, 200)}")
+            self.session = None
+            self.leave()
         elif isinstance(event, TaskEnded):
             self.screen.finish()
             if self.session is not None and self.session.task.id == envelope.task_id:
                 self.session = None  # it could not be built, or its process ends: the next line starts another
                 self.screen.note(f"✗ the conversation ended: {one_line(event.error or event.exit_reason, 1_000)}")
 
-    def _show_run(self, task_id: str, event: TaskEnded) -> None:
-        task = self.runtime.supervisor.tasks[task_id]
-        number = self.runs.index(task) + 1 if task in self.runs else 0
-        text = task.result.summary if task.result is not None else event.summary
-        title = f"Hermes (background #{number}) · {duration(event.elapsed)}"
-        if event.state in ("completed", "exhausted"):
-            note = "\n(incomplete: a limit was reached)" if event.truncated else ""
-            for line in panel(title, self.assembly.redactor.text(text) + note, min(self.screen.width, 100) - 1):
-                self.screen.note(line)
-        else:
-            why = one_line(event.error or event.exit_reason, 300)
-            self.screen.note(f"✗ background #{number} ({task_id}) {event.status}: {why}")
+    def _note(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.screen.note(line)

@@ -15,9 +15,11 @@ import anyio
 import msgspec
 
 from hermes.cli.budget_text import price_note
+from hermes.cli.leaving import drop_lost_terminal, goes_on
 from hermes.cli.options import listened
 from hermes.cli.output import JsonLines, Output
 from hermes.cli.render import one_line
+from hermes.cli.returning import describe, recover_mode
 from hermes.cli.stream import Narrator
 from hermes.cli.usage_file import write_usage
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
@@ -46,7 +48,10 @@ _NOTHING = TaskResult(task_id="", state="failed", exit_reason="error")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked and how it is shown. `timeout` is seconds of the whole run, None for no limit."""
+    """What is asked and how it is shown. `timeout` is seconds of the whole run, None for no limit.
+
+    `resume` names the session whose next input it is; there `text` may be empty.
+    """
 
     text: str
     toolsets: tuple[str, ...] | None = None
@@ -57,6 +62,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     usage_file: Path | None = None
     source: str = "cli"
+    resume: str = ""
 
 
 class OneShot:
@@ -74,6 +80,12 @@ class OneShot:
         self._partial = ""  # of the reply that is being written
         self._stopped: int | None = None  # exit code of what ended it from outside
         self._scope = anyio.CancelScope()
+        self.hung_up = False  # its terminal was lost
+
+    @property
+    def session_id(self) -> str | None:
+        """Its session, None before it began."""
+        return self._session_id
 
     async def run(self) -> int:
         """Ask and wait for the end.
@@ -121,11 +133,24 @@ class OneShot:
                 self._output.note(f"note: {unpriced}", always=True)
             subscription = assembly.runtime.bus.subscribe(self._listener(assembly), self._is_main)
             try:
-                self._task = await assembly.runtime.start(spec, source=self._request.source)
+                if self._request.resume:
+                    self._task = await self._resumed(assembly, self._request.resume)
+                else:
+                    self._task = await assembly.runtime.start(spec, source=self._request.source)
                 result = await assembly.runtime.result(self._task)
             finally:
                 subscription.close()
             return self._finish(self._task, result)
+
+    async def _resumed(self, assembly: Assembly, wanted: str) -> Task:
+        """Go on with a session: its unfinished tasks, and the next input."""
+        recovery = assembly.recovery
+        self._session_id = session = await recovery.find(wanted)
+        mode = recover_mode(assembly.settings.delegation.recover, False)
+        for line in describe(await recovery.look(session), mode=mode):
+            self._output.note(line)
+        say = self._request.text
+        return await recovery.adopt(session, interactive=False, say=say, children=mode != "never")
 
     def _announce(self, assembly: Assembly, notes: tuple[str, ...]) -> None:
         self._output.note(describe_source(assembly), always=assembly.model.profile.tiny)
@@ -207,6 +232,8 @@ class OneShot:
             output.note("note: the answer is incomplete, a limit was reached", always=True)
         if self._session_id:
             output.note(f"session: {self._session_id}  (hermes sessions show {self._session_id})", always=True)
+            if code != 0:
+                output.note(f"go on with it: {goes_on(self._session_id)}", always=True)
         self._write_usage(result, code)
 
     def _redacted(self, line: bytes) -> bytes:
@@ -236,6 +263,9 @@ class OneShot:
         """The first Ctrl+C ends the task with what it has; another one, or SIGTERM, leaves it suspended."""
         with anyio.open_signal_receiver(*listened()) as received:
             async for number in received:
+                if number == signal.SIGHUP:
+                    drop_lost_terminal()
+                    self.hung_up = True
                 if number != signal.SIGINT:
                     self._stopped = EXIT_TERMINATED
                     self._scope.cancel()

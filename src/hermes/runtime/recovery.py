@@ -15,7 +15,7 @@ import anyio.to_thread
 import msgspec
 
 from hermes.core.clock import NO_HOLD, Hold, held
-from hermes.core.codec import decode_entry, decode_event
+from hermes.core.codec import decode_entry
 from hermes.core.errors import OperatorError, OwnershipLost, UsageError
 from hermes.core.events import Envelope, TaskAdopted
 from hermes.core.history import History, Segment
@@ -23,11 +23,12 @@ from hermes.core.messages import Assistant, Entry, Summary, ToolResult, Usage, U
 from hermes.core.model import ToolSpec
 from hermes.core.result import ENDED
 from hermes.core.scope import CallKey, TaskScope
+from hermes.core.views import TreeView
 from hermes.environments.process import end_leftovers
 from hermes.runtime.control import Control
 from hermes.runtime.journal import TaskJournal
 from hermes.runtime.outside import apply_message
-from hermes.runtime.rows import queued_event, stored_result, stored_spec
+from hermes.runtime.rows import fold_events, queued_event, stored_result, stored_spec
 from hermes.runtime.spec import SpawnRequest
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
@@ -115,11 +116,9 @@ class Recovery:
         pending = await self._store.deliveries(main.task_id) if main is not None else []
         told = {delivery.child_id for delivery in pending}
         ended = [(row.task_id, _label(row), row.state) for row in rows if row.task_id in told]
-        usage = Usage()
-        for row in rows:
-            result = stored_result(row)
-            if result is not None:
-                usage = usage + result.usage
+        tree = TreeView()
+        await fold_events(self._store, session_id, rows, tree)
+        usage = sum((view.usage for view in tree.tasks.values()), Usage())
         return SessionReport(
             session_id=session_id,
             title=session.title if session is not None else "",
@@ -225,26 +224,7 @@ class Recovery:
     async def _replay(self, session_id: str, rows: Sequence[TaskRow]) -> None:
         """Fold the kept events into the tree view, so that it shows the session as it was; number on from there."""
         bus = self._supervisor.bus
-        known = {row.task_id for row in rows}
-        after = 0
-        while True:
-            events = await self._store.events(session_id, after=after, limit=5_000)
-            if not events:
-                break
-            for row in events:
-                parent = next((task.parent_id for task in rows if task.task_id == row.task_id), None)
-                if row.task_id in known:
-                    bus.tree.apply(
-                        Envelope(
-                            seq=row.seq,
-                            at=row.at,
-                            session_id=row.session_id,
-                            task_id=row.task_id,
-                            parent_id=parent,
-                            event=decode_event(row.body),
-                        )
-                    )
-            after = events[-1].seq
+        await fold_events(self._store, session_id, rows, bus.tree)
         bus.number_from(await self._store.last_seq(session_id))
 
     def _put_together(self, row: TaskRow, tasks: dict[str, Task], *, counted: bool, interactive: bool | None) -> Task:

@@ -15,14 +15,12 @@ import anyio
 import anyio.to_thread
 
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
-from hermes.core.codec import decode_event
-from hermes.core.errors import OperatorError, OwnershipLost, StoreError
-from hermes.core.events import Envelope
+from hermes.core.errors import OperatorError, OwnershipLost, StoreError, UsageError
 from hermes.core.ids import IdSource, random_hex
 from hermes.core.result import ENDED, async_status, tokens
 from hermes.core.views import TaskView, TreeView
 from hermes.runtime.outside import ADOPT, NOBODY, RELEASE
-from hermes.runtime.rows import stored_result
+from hermes.runtime.rows import fold_events, stored_result
 from hermes.runtime.unowned import end_cancelled
 from hermes.store.ops import AdoptTasks, InboxRow, PutInbox, Store, TaskRow, Unit
 
@@ -79,6 +77,23 @@ class Remote:
         sessions = await self.store.sessions(limit=20)
         return [row.task_id for session in sessions for row in await self.store.tasks(session.session_id)]
 
+    async def session(self, wanted: str) -> str:
+        """The session of an id, of its beginning, or of the id of one of its tasks.
+
+        Raises:
+            UsageError: there is none, or several.
+        """
+        if await self.store.session(wanted) is not None:
+            return wanted
+        ids = [row.session_id for row in await self.store.sessions(limit=1_000)]
+        found = [session for session in ids if session.startswith(wanted)]
+        if len(found) == 1:
+            return found[0]
+        task = await self.find(wanted)
+        if isinstance(task, TaskRow):
+            return task.session_id
+        raise UsageError(f"{len(found) or 'no'} sessions match '{wanted}'; near: {', '.join((found or ids)[:3])}")
+
     async def gone(self, owner: str) -> bool:
         """Whether nobody lives that has the tasks of `owner`."""
         if owner == NOBODY:
@@ -95,22 +110,7 @@ class Remote:
     async def tree(self, session_id: str) -> TreeView:
         """What the kept events of a session say."""
         tree = TreeView()
-        parents = {row.task_id: row.parent_id for row in await self.store.tasks(session_id)}
-        after = 0
-        while events := await self.store.events(session_id, after=after, limit=5_000):
-            for row in events:
-                if row.task_id in parents:
-                    tree.apply(
-                        Envelope(
-                            seq=row.seq,
-                            at=row.at,
-                            session_id=session_id,
-                            task_id=row.task_id,
-                            parent_id=parents[row.task_id],
-                            event=decode_event(row.body),
-                        )
-                    )
-            after = events[-1].seq
+        await fold_events(self.store, session_id, await self.store.tasks(session_id), tree)
         return tree
 
     async def check(self, row: TaskRow) -> Answer:
@@ -353,9 +353,7 @@ class Remote:
             raise OperatorError(f"session {session_id} has no task to go on with")
         for owner in {row.owner for row in rows}:
             if not await self.gone(owner):
-                raise OperatorError(
-                    f"session {session_id} is open in another process (owner {owner}); it goes on there"
-                )
+                raise OperatorError(f"session {session_id} goes on in another process (owner {owner}) already")
         receipt = f"out-{self._ids(12)}"
         freed = [
             AdoptTasks(session_id=session_id, from_owner=owner, to_owner=NOBODY)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from hermes.core.codec import encode_json
-from hermes.core.events import TaskQueued
+from hermes.core.codec import decode_event, encode_json
+from hermes.core.events import Envelope, TaskQueued
 from hermes.core.messages import plain_text
 from hermes.core.result import TaskResult
 from hermes.core.scope import CallKey
+from hermes.core.views import TreeView
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
-from hermes.store.ops import TaskRow
+from hermes.store.ops import Store, TaskRow
 
-__all__ = ["queued_event", "stored_result", "stored_spec", "task_row"]
+__all__ = ["fold_events", "queued_event", "stored_result", "stored_spec", "task_row"]
 
 #: Characters of a goal that stand in a row and in an event; the whole is in the specification.
 GOAL_CHARS = 2_000
@@ -66,6 +67,26 @@ def queued_event(task: Task, request: SpawnRequest, position: int) -> TaskQueued
         count=request.count,
         label=spec.label,
     )
+
+
+async def fold_events(store: Store, session_id: str, rows: Sequence[TaskRow], tree: TreeView) -> None:
+    """Fold the kept events of a session, whose tasks are `rows`, into a view."""
+    parents = {row.task_id: row.parent_id for row in rows}
+    after = 0
+    while events := await store.events(session_id, after=after, limit=5_000):
+        for row in events:
+            if row.task_id in parents:
+                tree.apply(
+                    Envelope(
+                        seq=row.seq,
+                        at=row.at,
+                        session_id=session_id,
+                        task_id=row.task_id,
+                        parent_id=parents[row.task_id],
+                        event=decode_event(row.body),
+                    )
+                )
+        after = events[-1].seq
 
 
 def stored_spec(row: TaskRow) -> TaskSpec:

@@ -77,7 +77,7 @@ class Runtime:
         if kind in EPHEMERAL or kind is EntryAdded:
             return
         body = encode_event(event)
-        if not _is_ours(event):
+        if kind is not TurnStarted and not _is_ours(event):
             body = self.redact(body)
         self.store.submit(
             Unit(
@@ -126,9 +126,7 @@ class Runtime:
         scope = TaskScope(
             task_id=new, session_id=sid, root_id=new, kind=spec.kind, role=spec.role, workspace=spec.workspace
         )
-        task = Task(
-            scope, spec, parent=None, budget=Budget(spec.limits, new), owner=NOBODY, emit=self.supervisor.emit
-        )
+        task = Task(scope, spec, parent=None, budget=Budget(spec.limits, new), owner=NOBODY, emit=self.supervisor.emit)
         request = SpawnRequest(spec=spec)
         row = task_row(task, request, None, self.clock.now(), self.redact)
         await self.store.submit(Unit(ops=(self._session(sid, spec, source), AddTask(row=row)))).wait()
@@ -203,7 +201,7 @@ def _is_ours(event: Event) -> bool:
     else that is done with it."""
     if isinstance(event, TurnEnded):
         return not event.error
-    return isinstance(event, TurnStarted) or isinstance(event, TaskPhase) and not event.detail
+    return isinstance(event, TaskPhase) and not event.detail
 
 
 def _stalled(runtime: Runtime, seconds: float, where: str) -> None:

@@ -1,0 +1,74 @@
+"""`hermes attach`: brings a conversation that runs elsewhere back to this terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import anyio
+import click
+
+from hermes.cli.chat_cmd import parts_of, run_async
+from hermes.cli.converse import converse
+from hermes.cli.options import Sources, merged, open_sources, options_of, run_options
+from hermes.cli.reaching import reach
+from hermes.core.errors import UsageError
+from hermes.runtime.remote import Remote
+
+__all__ = ["attach"]
+
+
+@click.command(epilog="\b\nExamples:\n  hermes attach\n  hermes attach 20260225_14")
+@click.argument("session_id", default="latest")
+@click.option("-v", "--verbose", is_flag=True, help="Show results and thoughts beside the calls.")
+@click.option("--cli", "lines", is_flag=True, help="Converse in plain lines, also where stdin is no terminal.")
+@click.option("--no-detach", is_flag=True, help="Leaving stops what runs, resumable, in place of letting it go on.")
+@run_options
+@click.pass_context
+def attach(
+    context: click.Context,
+    /,
+    session_id: str,
+    verbose: bool,
+    lines: bool,
+    no_detach: bool,
+    **given: object,
+) -> int:
+    """Go on here with a conversation that runs in the background or in another terminal.
+
+    Without an id it is the newest one with unfinished work. It is let go there first; a process that does not answer
+    (stopped, asleep) keeps it.
+    """
+    options = merged(options_of(context), **given)
+    sources = open_sources(options)
+    parts = parts_of(sources)
+    session = anyio.run(_freed, sources, session_id)
+    return run_async(
+        lambda: converse(
+            sources,
+            parts,
+            workspace=os.getcwd(),
+            toolsets=options.toolsets,
+            plain=lines or not sys.stdout.isatty(),
+            verbose=verbose,
+            source="cli",
+            resume=session,
+            detaches=not no_detach,
+        )
+    )
+
+
+async def _freed(sources: Sources, wanted: str) -> str:
+    """The session that is meant, once nobody has it any more."""
+    async with reach(sources) as remote:
+        session = await _unfinished(remote) if wanted == "latest" else await remote.session(wanted)
+        await remote.let_go(session)
+        return session
+
+
+async def _unfinished(remote: Remote) -> str:
+    for session in await remote.store.sessions(limit=100):
+        rows = await remote.store.tasks(session.session_id)
+        if session.source != "batch" and any(row.ended_at is None for row in rows):
+            return session.session_id
+    raise UsageError("nothing is unfinished; hermes chat --resume goes on with the newest conversation")

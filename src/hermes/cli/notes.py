@@ -1,0 +1,55 @@
+"""The longer notes of a conversation, as lines. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hermes.cli.oneshot import describe_source
+from hermes.cli.render import duration, one_line, panel
+from hermes.cli.tree_text import one_row
+from hermes.core.events import TaskEnded
+from hermes.core.views import TreeView
+from hermes.runtime.task import Task
+
+if TYPE_CHECKING:
+    from hermes.cli.interactive import Chat
+
+__all__ = ["greeting", "run_ended", "stopping", "waiting"]
+
+
+def greeting(chat: Chat) -> list[str]:
+    """What stands at the top."""
+    lines = [f"Hermes · {describe_source(chat.assembly)}", f"{chat.workspace} · /help lists the commands"]
+    lines += [f"note: {note}" for note in chat.notes]
+    if chat.runtime.gate.yolo:
+        lines.append("--yolo: dangerous commands run without a question")
+    return lines
+
+
+def waiting(tree: TreeView, running: Sequence[Task]) -> list[str]:
+    """How to reach the tasks that a conversation waits for."""
+    lines = [f"it waits for {len(running)} running tasks until then; to reach them now:", "  /steer all TEXT"]
+    return lines + [f"  /steer {task.id} TEXT   {one_line(tree.tasks[task.id].goal, 50)}" for task in running[:10]]
+
+
+def stopping(chat: Chat, verb: str, running: Sequence[Task]) -> list[str]:
+    """What a command would stop, before it is given again."""
+    lines = ["a turn runs"] if chat.turn_runs else []
+    for task in running[:10]:
+        lines.append(one_row(chat.tree, chat.tree.tasks[task.id], chat.now(), width=chat.screen.width))
+    more = f" ({len(running)} tasks)" if len(running) > 10 else ""
+    return [*lines, f"/{verb} again stops what runs{more}; what it has so far is kept. /detach lets it go on"]
+
+
+def run_ended(chat: Chat, task_id: str, event: TaskEnded) -> list[str]:
+    """The end of a background run."""
+    task = chat.runtime.supervisor.tasks[task_id]
+    number = chat.runs.index(task) + 1 if task in chat.runs else 0
+    text = task.result.summary if task.result is not None else event.summary
+    title = f"Hermes (background #{number}) · {duration(event.elapsed)}"
+    if event.state in ("completed", "exhausted"):
+        note = "\n(incomplete: a limit was reached)" if event.truncated else ""
+        return list(panel(title, chat.assembly.redactor.text(text) + note, min(chat.screen.width, 100) - 1))
+    why = one_line(event.error or event.exit_reason, 300)
+    return [f"✗ background #{number} ({task_id}) {event.status}: {why}"]

@@ -1,0 +1,78 @@
+"""Taking a conversation up again at a terminal: the report, the question, the adoption, and where one was."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from hermes.cli.composer import Composer
+from hermes.cli.render import one_line
+from hermes.cli.returning import Recover, describe, recover_mode, unfinished
+from hermes.core.codec import decode_entry
+from hermes.core.errors import OperatorError
+from hermes.core.messages import Assistant, User, plain_text
+from hermes.runtime.task import Task
+
+if TYPE_CHECKING:
+    from hermes.cli.interactive import Chat
+
+__all__ = ["reopened"]
+
+_YES, _STOP, _NO = ("", "y", "yes", "да"), ("s", "stop"), ("n", "no", "нет")
+
+
+async def reopened(chat: Chat, composer: Composer, session_id: str) -> Task | None:
+    """Take a session up, after telling what became of it; None when the person leaves it as it is.
+
+    Raises:
+        OperatorError: another process has it open.
+        UsageError: there is nothing to go on with.
+    """
+    recovery = chat.assembly.recovery
+    report = await recovery.look(session_id)
+    if report.owner_alive:
+        raise OperatorError(
+            f"session {session_id} is open in another process (owner {report.owner}); hermes attach {session_id} takes "
+            "it over"
+        )
+    mode = recover_mode(chat.assembly.settings.delegation.recover, sys.stdin.isatty())
+    for line in describe(report, mode=mode):
+        chat.screen.note(line)
+    if mode == "ask" and unfinished(report):
+        answer = await _ask(chat, composer)
+        if answer is None:
+            return None
+        mode = answer
+    task = await recovery.adopt(session_id, interactive=True, children=mode != "never")
+    for line in await _last_words(chat, task):
+        chat.screen.note(line)
+    if task.spec.workspace != chat.workspace:
+        chat.screen.note(f"it works in {task.spec.workspace}")
+    return task
+
+
+async def _ask(chat: Chat, composer: Composer) -> Recover | None:
+    while True:
+        chat.screen.note("Go on? y: yes · s: without them, stopped with what they have · n: leave all as it is")
+        composer.refresh("y/s/n> ", "")
+        line = await composer.read()
+        word = line.strip().lower() if isinstance(line, str) else "n"
+        if word in _YES:
+            return "auto"
+        if word in _STOP:
+            return "never"
+        if word in _NO:
+            return None
+
+
+async def _last_words(chat: Chat, task: Task) -> list[str]:
+    """The newest exchange, to find one's place again."""
+    asked = answered = ""
+    for _, body in await chat.runtime.store.entries(task.id):
+        entry = decode_entry(body)
+        if isinstance(entry, User) and entry.source == "user":
+            asked, answered = plain_text(entry.content), ""
+        elif isinstance(entry, Assistant) and entry.text.strip():
+            answered = entry.text
+    found = [f"you: {one_line(asked, 300)}"] if asked else []
+    return [*found, f"model: {one_line(answered, 600)}"] if answered else found
