@@ -16,6 +16,7 @@ import anyio.to_thread
 import click
 
 from hermes.cli.options import home_of, open_sources, options_of
+from hermes.cli.render import printable
 from hermes.cli.screens import print_json, size_text, when
 from hermes.cli.sessions_export import FORMATS, copy_files, files_of, rendered
 from hermes.cli.sessions_read import NotFound, journal, pick, read_whole
@@ -63,7 +64,8 @@ def export(
     chosen = "json" if as_json else form or (ending if ending in FORMATS else "md")
     text = rendered(whole, found, chosen)
     if output == "-":
-        click.echo(text, nl=False)
+        # what a tool brought back must not act on the terminal; a pipe gets it as it is
+        click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
         return
     _write(Path(output), text)
     if files:
