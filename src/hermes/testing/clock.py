@@ -157,7 +157,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def _thread_at_work() -> bool:
-    """Whether a call handed to a thread by `anyio.to_thread` has not come back: nobody needs to hold the clock for it."""
+    """Whether a call handed to a thread by `anyio.to_thread` has not come back: nobody has to hold the clock for it."""
     for thread in threading.enumerate():
         idle = getattr(thread, "idle_workers", None)
         if idle is not None and thread not in idle and not getattr(thread, "stopping", False):
