@@ -31,8 +31,9 @@ __all__ = ["Compaction", "compaction_request", "estimate_entries", "estimate_too
 
 #: Bytes of UTF-8 for one token: between 3 (code, Cyrillic) and 4.5 (English prose); measured on mixed transcripts.
 BYTES_PER_TOKEN = 3.8
-#: Tokens of the envelope of a message, of a call, and of a picture.
-MESSAGE_TOKENS, CALL_TOKENS, IMAGE_TOKENS = 4, 12, 1_000
+#: Tokens of the envelope of a message, of a call, of a tool's description, and of a picture. A call: measured with the
+#: tokenizer of the local model on the usual template (`<tool_call>{"name": …, "arguments": …}</tool_call>`).
+MESSAGE_TOKENS, CALL_TOKENS, TOOL_TOKENS, IMAGE_TOKENS = 4, 24, 12, 1_000
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +73,7 @@ def estimate_entries(entries: Sequence[Entry]) -> int:
 def estimate_tools(tools: Sequence[ToolSpec]) -> int:
     """Estimate the tokens of a list of tools."""
     return int(
-        sum(CALL_TOKENS + _text_tokens(tool.description) + len(encode_json(tool.parameters)) / 4 for tool in tools)
+        sum(TOOL_TOKENS + _text_tokens(tool.description) + len(encode_json(tool.parameters)) / 4 for tool in tools)
     )
 
 
