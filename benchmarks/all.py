@@ -33,7 +33,7 @@ def main() -> None:
         return
     one, five, fifteen = os.getloadavg()
     print(
-        f"\n{os.cpu_count()} processors, load {one:.1f} {five:.1f} {fifteen:.1f}: ratios hold on a busy machine, times do not"
+        f"\n{os.cpu_count()} processors, load {one:.1f} {five:.1f} {fifteen:.1f} (above the processors: measure again)"
     )
     if failed:
         print(f"could not be measured: {', '.join(failed)}")

@@ -173,22 +173,23 @@ def figures(given: Options) -> list[Figure]:
             talks.append(part(__file__, "talk", base_url, str(count)))
     walls = [mine["wall"] / plain["wall"] for plain, mine in pairs]
     cpus = [mine["cpu"] / plain["cpu"] for plain, mine in pairs]
-    requests = count * TURNS
-    note = ", ".join(f"{mine['wall']:.2f}/{plain['wall']:.2f}" for plain, mine in pairs)
-    cpu_note = ", ".join(
-        f"{mine['cpu'] / requests * 1e3:.3f}/{plain['cpu'] / requests * 1e3:.3f}" for plain, mine in pairs
-    )
+    each = 1e3 / (count * TURNS)
+    wall_note = ", ".join(f"{mine['wall']:.2f}/{plain['wall']:.2f}" for plain, mine in pairs)
+    cpu_note = ", ".join(f"{mine['cpu'] * each:.3f}/{plain['cpu'] * each:.3f}" for plain, mine in pairs)
     bare_kb = statistics.median(plain["kb"] for plain, _ in pairs)
     name = f"{count} children"
     return [
-        Figure(name=f"{name}: wall to a bare client", bar=1.5, measured=statistics.median(walls), unit="x", note=f"{note} s"),
+        Figure(
+            name=f"{name}: wall to a bare client", bar=1.5, measured=statistics.median(walls), unit="x",
+            note=f"{wall_note} s",
+        ),
         Figure(
             name=f"{name}: CPU to a bare client", bar=2.2, measured=statistics.median(cpus), unit="x",
             note=f"{cpu_note} ms a request",
         ),
         Figure(
-            name=f"{name}: memory a child", bar=45, measured=statistics.median(mine["kb"] for _, mine in pairs), unit="KB",
-            note=f"bare client {bare_kb:.0f} KB",
+            name=f"{name}: memory a child", bar=45, measured=statistics.median(mine["kb"] for _, mine in pairs),
+            unit="KB", note=f"bare client {bare_kb:.0f} KB",
         ),
         Figure(
             name=f"{name}: parent's turn, median added", bar=50, unit="ms",

@@ -1,7 +1,7 @@
 """What durability costs: the same work on the journal on disk and on its twin in memory, as ratios of one run.
 
 1,000 tasks at once, five steps each; a step is an entry with the marks of two calls, awaited as before an act outside,
-the two results, and three events, not awaited. `python benchmarks/bench_store.py [tasks] [steps]`.
+the two results, and three events, not awaited.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
+from figures import Figure, Options, options, show
 
 from hermes.store.memory import MemoryStore
 from hermes.store.ops import (
@@ -129,40 +130,57 @@ async def quiet_wait(store: SqliteStore) -> list[float]:
     return waits
 
 
-async def compare(folder: Path, tasks: int, steps: int, think: float) -> None:
+async def compare(folder: Path, tasks: int, steps: int, think: float) -> list[Figure]:
+    """The same work on each store; what is told is the ratio to memory."""
     rows = tasks * (3 + steps * 8)
     places: list[tuple[str, Callable[[], Awaitable[Store]]]] = [
         ("memory", in_memory),
         ("process", lambda: open_store(folder / f"process-{think}.db")),
         ("power", lambda: open_store(folder / f"power-{think}.db", durability="power")),
     ]
-    print(f"{tasks} tasks x {steps} steps, {rows} rows, a model that answers after {think:g} s")
+    found = []
     plain = 0.0
     for name, make in places:
         wall, cpu, writer, waits = await measure(await make(), tasks, steps, think)
         plain = plain or wall
-        print(
-            f"  {name:8} wall {wall:.2f} s ({wall / plain:.2f} x memory), CPU {cpu:.2f} s, writer {writer:.2f} s, "
-            f"{writer / rows * 1e6:.1f} us/row, commit wait p50 {statistics.median(waits) * 1e3:.2f} "
-            f"p99 {waits[int(len(waits) * 0.99)] * 1e3:.1f} ms"
+        if name == "memory":
+            continue
+        found.append(
+            Figure(
+                name=f"journal, {tasks} tasks x {steps} steps of {think:g} s, {name}: wall to memory",
+                measured=wall / plain,
+                unit="x",
+                bar=1.3 if think and name == "process" else None,
+                note=f"{wall:.2f} s, CPU {cpu:.2f} s, writer {writer / rows * 1e6:.1f} us a row, commit wait p50 "
+                f"{statistics.median(waits) * 1e3:.2f} p99 {waits[int(len(waits) * 0.99)] * 1e3:.1f} ms",
+            )
         )
+    return found
 
 
 async def in_memory() -> Store:
     return MemoryStore()
 
 
-async def main() -> None:
-    tasks, steps = (int(value) for value in [*sys.argv[1:], *("1000", "5")[len(sys.argv) - 1 :]])
+async def figures(given: Options) -> list[Figure]:
+    """With a model that answers after 200 ms, with none at all, and one commit at a time."""
+    tasks, steps = (100, 5) if given.quick else (1000, 5)
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        await compare(folder, tasks, steps, 0.2)
-        await compare(folder, tasks, steps, 0.0)
+        found = await compare(folder, tasks, steps, 0.2)
+        found += await compare(folder, tasks, steps, 0.0)
         quiet = await quiet_wait(await open_store(folder / "quiet.db"))
-        print(f"alone: commit wait p50 {statistics.median(quiet) * 1e3:.2f} ms, max {max(quiet) * 1e3:.2f} ms")
+    alone = Figure(
+        name="journal, one commit at a time: median",
+        measured=statistics.median(quiet) * 1e3,
+        unit="ms",
+        note=f"longest {max(quiet) * 1e3:.2f} ms",
+    )
+    return [*found, alone]
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    asked = options(__doc__, runs=1)
+    show(anyio.run(figures, asked), sys.stdout, as_json=asked.json)

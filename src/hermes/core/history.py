@@ -112,7 +112,9 @@ class History:
         self._segment = segment
         self._entries: list[tuple[int, Entry]] = list(entries)
         self._all: list[Entry] = [entry for _, entry in self._entries]
-        self._next = self._entries[-1][0] + 1 if self._entries else (segment.start if segment else 0)
+        # A summary stands before the tail that it protects, so the last entry need not have the highest position.
+        start = segment.start if segment else 0
+        self._next = max((position + 1 for position, _ in self._entries), default=start)
         self._results = dict(results or {})
         self._began = set(began)
 
@@ -140,7 +142,7 @@ class History:
 
     def view(self) -> tuple[Entry, ...]:
         """The entries a request shows."""
-        return tuple(entry for _, entry in self._entries)
+        return tuple([entry for _, entry in self._entries])
 
     def positions(self) -> list[tuple[int, Entry]]:
         """The entries a request shows, with their positions."""

@@ -32,6 +32,7 @@ from hermes.providers.sse import EventParser, ServerEvent
 __all__ = ["ChatReply"]
 
 _DONE = b"[DONE]"
+_EMPTY = WireMessage()
 
 
 class ChatReply:
@@ -91,7 +92,11 @@ class ChatReply:
             if self._stopped:
                 break
             if data[:1] == b"{" and b"\n" not in data:  # nearly every event of nearly every server
-                self._chunk(self._decode(data), deltas, is_error=name == "error")
+                try:
+                    chunk = decode_chunk(data)
+                except msgspec.DecodeError as error:
+                    raise self._undecodable(error, data) from error
+                self._chunk(chunk, deltas, is_error=name == "error")
                 continue
             if data.strip() == _DONE:
                 deltas += self._stop()
@@ -107,7 +112,10 @@ class ChatReply:
         try:
             return decode_chunk(data)
         except msgspec.DecodeError as error:
-            raise self._malformed(f"sent a piece of a reply that is not as expected ({error})", data) from error
+            raise self._undecodable(error, data) from error
+
+    def _undecodable(self, error: msgspec.DecodeError, data: bytes) -> Exception:
+        return self._malformed(f"sent a piece of a reply that is not as expected ({error})", data)
 
     def _read_whole(self, body: bytes) -> list[Delta]:
         if body[:1] == b"<":
@@ -130,7 +138,7 @@ class ChatReply:
         self._choices = True
         choice = chunk.choices[0]
         message = choice.delta if choice.delta is not None else choice.message
-        if message is not None:
+        if message is not None and message != _EMPTY:
             self._message(message, deltas)
         if choice.finish_reason:
             self.finished = True

@@ -105,7 +105,7 @@ class OpenAIChat:
         self.wall_clock = wall_clock
         self._asked_as = name
         self._name = name
-        self._profile = profile
+        self.profile = profile
         self._session_source = session_source
         self._headers = endpoint.request_headers()
         self._bad_header = any(ord(character) < 32 for character in "".join(self._headers.values()))
@@ -119,11 +119,6 @@ class OpenAIChat:
     def name(self) -> str:
         """The name that is sent."""
         return self._name
-
-    @property
-    def profile(self) -> ModelProfile:
-        """What is known beforehand."""
-        return self._profile
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
         """Open one reply. The request is sent when the first delta is asked for."""
@@ -166,7 +161,7 @@ class OpenAIChat:
             body["tools"] = self._tools(request.tools)
             if request.tool_choice != "auto":
                 body["tool_choice"] = request.tool_choice
-            if not self._profile.parallel_calls:
+            if not self.profile.parallel_calls:
                 body["parallel_tool_calls"] = False
         if request.max_tokens is not None:
             newer = host == "api.openai.com" or "max_tokens" in self._left_out
@@ -243,7 +238,7 @@ class OpenAIChat:
             secret=self.endpoint.api_key,
             tokens=tokens,
             messages=messages,
-            window=self._profile.window,
+            window=self.profile.window,
         )
 
     async def _rename(self, refused: str, tried: set[str], error: ModelError) -> None:
