@@ -231,8 +231,10 @@ class PromptComposer:
         kept, self._kept = self._kept, ""
         try:
             line = await self._session.prompt_async(default=kept, handle_sigint=False)
-        except EOFError:  # the terminal is gone
-            self.finished = True
+        except (EOFError, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.EIO:
+                raise
+            self.finished = True  # the terminal is gone
             return Signal.END
         if line is Signal.INTERRUPT:
             self._kept = self._session.default_buffer.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections import deque
 from typing import TextIO
@@ -36,15 +37,13 @@ class Output:
             return
         self.whole += text
         self._open = not text.endswith("\n")
-        self._out.write(text)
-        self._out.flush()
+        _write(self._out, text)
 
     def close_line(self) -> None:
         """End the line of text under way."""
         self._cleaner.end()
         if self._open:
-            self._out.write("\n")
-            self._out.flush()
+            _write(self._out, "\n")
             self._open = False
 
     def note(self, text: str, *, always: bool = False) -> None:
@@ -52,8 +51,7 @@ class Output:
         if self._quiet and not always:
             return
         self.close_line()
-        self._err.write(printable(text) + "\n")
-        self._err.flush()
+        _write(self._err, printable(text) + "\n")
 
     def answer(self, text: str) -> None:
         """Show the final text, unless the terminal has it already."""
@@ -62,8 +60,7 @@ class Output:
             return
         text = printable(text) if self._out.isatty() else scrub_surrogates(text)
         if text:
-            self._out.write(text if text.endswith("\n") else text + "\n")
-        self._out.flush()
+            _write(self._out, text if text.endswith("\n") else text + "\n")
 
 
 class JsonLines:
@@ -99,3 +96,12 @@ class JsonLines:
 def _write_all(data: bytes) -> None:
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:  # a terminal that is gone must not end the work; the hang-up signal tells of it
+            raise
