@@ -60,7 +60,7 @@ class _Trace:
         elif isinstance(event, RetryWaiting):
             self.report(f"retry in {event.seconds:.0f} s ({event.reason})")
         elif isinstance(event, QuotaWaiting):
-            self.report(f"quota {event.provider}")
+            self.report(f"quota {event.provider}" if event.seconds else "model")
 
 
 class RuntimeEngine:

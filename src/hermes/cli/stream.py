@@ -132,7 +132,8 @@ def _weather(event: Event) -> str:
         why = f": {one_line(event.message, 120)}" if event.message else ""
         return f"⏳ {event.reason}, attempt {event.attempt} in {event.seconds:.0f} s{why}"
     if isinstance(event, QuotaWaiting):
-        return f"⏳ waiting {event.seconds:.0f} s for the limit of {event.provider or 'the provider'}"
+        provider = event.provider or "the provider"
+        return f"⏳ waiting {event.seconds:.0f} s for the limit of {provider}" if event.seconds else ""
     if isinstance(event, CredentialCooled):
         return f"⏳ key {event.label} of {event.provider} rests {event.seconds:.0f} s ({event.reason})"
     if isinstance(event, FallbackUsed):

@@ -14,6 +14,7 @@ from hermes.core.model import (
     CallStarted,
     Delta,
     ProviderData,
+    Restarted,
     Stop,
     TextDelta,
     ThinkingDelta,
@@ -81,7 +82,7 @@ class Assembler:
             self._usage = delta.usage
         elif isinstance(delta, ProviderData):
             self._data = delta.data
-        else:
+        elif isinstance(delta, Restarted):
             self.lost = self.lost + delta.usage
             self.attempts = max(self.attempts, delta.attempt)
             self._reset()

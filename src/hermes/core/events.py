@@ -94,7 +94,7 @@ class TurnStarted(_Event, frozen=True, kw_only=True, tag="turn.started"):
 
 class TurnEnded(_Event, frozen=True, kw_only=True, tag="turn.ended"):
     """A model call is over, its own usage and the seconds it took. `purpose`: main, summary, compaction. `error` says
-    why it brought nothing."""
+    why it brought nothing. `unfinished_children` are ids of children that still worked when a conversation answered."""
 
     turn: int
     model: str
@@ -103,6 +103,7 @@ class TurnEnded(_Event, frozen=True, kw_only=True, tag="turn.ended"):
     calls: int = 0
     purpose: str = "main"
     error: str = ""
+    unfinished_children: tuple[str, ...] = ()
 
 
 class EntryAdded(_Event, frozen=True, kw_only=True, tag="entry.added"):
@@ -224,7 +225,7 @@ class RetryWaiting(_Event, frozen=True, kw_only=True, tag="retry.waiting"):
 
 
 class QuotaWaiting(_Event, frozen=True, kw_only=True, tag="quota.waiting"):
-    """A model call waits for the provider's limit."""
+    """A model call waits about `seconds` for the provider's limit; 0: the wait is over."""
 
     seconds: float
     provider: str = ""

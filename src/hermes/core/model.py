@@ -14,9 +14,11 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from hermes.core.events import CredentialCooled, FallbackUsed, QuotaWaiting
 from hermes.core.messages import Entry, StopReason, Usage
 
 __all__ = [
+    "Announced",
     "CallArguments",
     "CallStarted",
     "Delta",
@@ -68,7 +70,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `entries` are history entries; the adapter renders them.
 
     `steer_nonce` is the marker that gives a Steer its authority, also named in `system`. `watched` says that somebody
-    reads the deltas as they come, so that an adapter need not save work. `affinity` keeps one task on one credential.
+    reads the deltas as they come, so that an adapter need not save work; such a request goes before others that wait
+    for a provider's limit. `affinity` keeps one task on one credential, `tree` names the root of its tree: trees that
+    wait for the same limit take turns.
     `prefill` are few-shot messages (`{"role", "content"}`) put before the entries and never saved.
     `extra` are provider-specific fields merged into the request body.
     """
@@ -83,6 +87,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     steer_nonce: str = ""
     watched: bool = True
     affinity: str = ""
+    tree: str = ""
     prefill: tuple[Mapping[str, str], ...] = ()
     extra: Mapping[str, Any] = {}
 
@@ -143,7 +148,18 @@ class Restarted(msgspec.Struct, frozen=True, gc=False, tag="restarted"):
     usage: Usage = Usage()
 
 
-Delta = TextDelta | ThinkingDelta | CallStarted | CallArguments | ProviderData | UsageReport | Stop | Restarted
+class Announced(msgspec.Struct, frozen=True, tag="announced"):
+    """Something that views are told while a reply is awaited; it is no part of the reply.
+
+    A `QuotaWaiting` of 0 seconds says that the wait is over.
+    """
+
+    event: QuotaWaiting | CredentialCooled | FallbackUsed
+
+
+Delta = (
+    TextDelta | ThinkingDelta | CallStarted | CallArguments | ProviderData | UsageReport | Stop | Restarted | Announced
+)
 
 
 class Model(Protocol):

@@ -37,7 +37,7 @@ from hermes.core.events import (
 from hermes.core.history import History, Segment
 from hermes.core.limits import Budget
 from hermes.core.messages import Assistant, Entry, Notice, Summary, Text, Usage, User
-from hermes.core.model import Delta, Model, ModelRequest, Restarted, TextDelta, ThinkingDelta, ToolChoice
+from hermes.core.model import Announced, Delta, Model, ModelRequest, Restarted, TextDelta, ThinkingDelta, ToolChoice
 from hermes.core.scope import TaskScope
 from hermes.core.tools import Tool
 
@@ -288,6 +288,7 @@ class Turns:
                 max_tokens=max_tokens,
                 watched=False,
                 affinity=self._scope.task_id,
+                tree=self._scope.root_id,
                 extra=settings.extra,
             )
         return ModelRequest(
@@ -301,6 +302,7 @@ class Turns:
             steer_nonce=segment.nonce,
             watched=settings.watched(),
             affinity=self._scope.task_id,
+            tree=self._scope.root_id,
             prefill=settings.prefill,
             extra=settings.extra,
         )
@@ -310,7 +312,7 @@ class Turns:
         async with self._settings.model.stream(request) as deltas:
             async for delta in deltas:
                 assembler.push(delta)
-                if watched or type(delta) is Restarted:
+                if watched or type(delta) is Restarted or type(delta) is Announced:
                     self._show(delta)
         guess = Usage(
             input=estimate,
@@ -327,6 +329,8 @@ class Turns:
         elif isinstance(delta, Restarted):
             self._emit(StreamRestarted(attempt=delta.attempt, reason=delta.reason))
             self._emit(RetryWaiting(attempt=delta.attempt, reason=delta.reason, seconds=delta.wait))
+        elif isinstance(delta, Announced):
+            self._emit(delta.event)
 
     # -- compaction -------------------------------------------------------------------------------------------------
 

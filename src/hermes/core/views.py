@@ -154,6 +154,9 @@ class TaskView:
         self.model, self.toolsets, self.group = event.model, event.toolsets, event.group
         self.index, self.label = event.index, event.label
         self.queued_at = self.last_activity = at
+        if self.ended:  # it goes on
+            self.state, self.status, self.exit_reason, self.error, self.summary = "queued", "", "", "", ""
+            self.truncated, self.started_at = False, None
 
     def _started(self, event: TaskStarted, at: float) -> None:
         self.state, self.phase, self.attempt = "running", "building", event.attempt
@@ -179,7 +182,10 @@ class TaskView:
         self.phase, self.phase_detail = event.phase, event.detail
 
     def _quota(self, event: QuotaWaiting, at: float) -> None:
-        self.phase, self.phase_detail = "quota", f"{event.seconds:.0f} s"
+        if event.seconds <= 0:  # the wait is over
+            self.phase, self.phase_detail = "model", ""
+        else:
+            self.phase, self.phase_detail = "quota", f"{event.seconds:.0f} s {event.provider}".rstrip()
 
     def _retry(self, event: RetryWaiting, at: float) -> None:
         self.phase, self.phase_detail = "quota", f"retry {event.attempt} in {event.seconds:.0f} s: {event.reason}"

@@ -120,7 +120,11 @@ _LINES: Mapping[type[Any], Callable[[Any], str]] = {
     StreamRestarted: lambda event: f"the reply begins again (attempt {event.attempt}): {_cut(event.reason)}",
     ControlMissed: lambda event: f"{event.verb} came too late: {_cut(event.text)}",
     RetryWaiting: _retry,
-    QuotaWaiting: lambda event: f"waits {event.seconds:.1f}s for the limit of {event.provider or 'the provider'}",
+    QuotaWaiting: lambda event: (
+        f"waits {event.seconds:.1f}s for the limit of {event.provider or 'the provider'}"
+        if event.seconds
+        else "the wait is over"
+    ),
     FallbackUsed: lambda event: f"{event.model} answers instead: {_cut(event.reason)}",
     BudgetWarned: _budget,
     BudgetReached: lambda event: f"budget: the limit of {event.limit:g} {event.kind} is reached ({event.scope})",
