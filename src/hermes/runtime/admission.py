@@ -78,6 +78,10 @@ class Admission:
             task.slot = False
             self.running -= 1
             self._kick.set()
+        # A call that is about to get the slot back must not take it while this one waits: nothing could run under it.
+        for entry in [entry for entry in self._returning if entry[0] is task]:
+            self._returning.remove(entry)
+            entry[1].set()
 
     async def take_back(self, task: Task) -> None:
         """The wait is over: take a slot again, before anything new starts."""

@@ -51,16 +51,20 @@ class Session:
         """Say something and wait until the conversation rests after it; returns how that turn went.
 
         Turns that follow at once, for ends of children, are not waited for.
+
+        Raises:
+            OperatorError: the conversation ended before it answered.
         """
         receipt = await self.say(content)
-        while not self.task.done.is_set():
-            position = self._control.view(self.task).receipts.get(receipt.id, {}).get("position")
-            if isinstance(position, int) and position < self.task.rested_at:
-                break
+        view = self._control.view(self.task)
+        while True:
+            position = view.receipts.get(receipt.id, {}).get("position")
+            if isinstance(position, int) and position < self.task.rested_at and self.task.outcome is not None:
+                return self.task.outcome
+            if self.task.done.is_set():
+                why = f": {self.task.stop_text}" if self.task.stop_text else ""
+                raise OperatorError(f"session {self.id} ended before it answered{why}")
             await self.task.rested.wait()
-        if self.task.outcome is None:
-            raise OperatorError(f"session {self.id} ended before it answered")
-        return self.task.outcome
 
     def interrupt(self, reason: str = "interrupted by the user") -> bool:
         """Stop the turn that runs; children go on. False when none runs."""

@@ -15,23 +15,23 @@ from anyio.abc import TaskGroup
 
 from hermes.core.agent import Agent, Outcome
 from hermes.core.clock import Clock
-from hermes.core.errors import AdmissionRefused, HermesError, OperatorError, OwnershipLost, StoreError
+from hermes.core.errors import AdmissionRefused, OperatorError, OwnershipLost, StoreError
 from hermes.core.events import Envelope, Event, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
 from hermes.core.history import DONE, Pending
 from hermes.core.ids import IdSource, random_hex, task_id
-from hermes.core.inbox import ChildEnd
 from hermes.core.messages import plain_text
 from hermes.core.scope import CallKey, TaskScope
 from hermes.runtime.admission import Admission
 from hermes.runtime.budgets import SessionBudgets
 from hermes.runtime.bus import Bus
 from hermes.runtime.deadlines import Deadlines
-from hermes.runtime.ending import Ending
+from hermes.runtime.delivery import Delivery
+from hermes.runtime.ending import Ending, first_of, with_unfinished
 from hermes.runtime.policy import Policy
 from hermes.runtime.rows import queued_event, task_row
-from hermes.runtime.spec import SpawnRequest
+from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
-from hermes.store.ops import AddTask, Fence, Op, SetTaskState, Store, Unit
+from hermes.store.ops import AddTask, Fence, Op, SetTaskState, Store, Ticket, Unit
 
 __all__ = ["Build", "Policy", "Supervisor"]
 
@@ -56,7 +56,6 @@ class Supervisor:
         redact: Callable[[bytes], bytes],
         notice: Callable[[Task], str],
         ids: IdSource = random_hex,
-        keep_ended: bool = True,
     ) -> None:
         self.bus = bus
         self.store = store
@@ -69,14 +68,14 @@ class Supervisor:
         self.notice = notice
         self.redact = redact
         self.closing = False
+        self.adopting = 0  # sessions that are being taken up right now
         self.broken: StoreError | None = None
         self._build = build
         self._ids = ids
         self._used: set[str] = set()
-        self._keep_ended = keep_ended
-        self._by_key: dict[tuple[str, int, int], list[Task]] = {}
-        self._live: dict[str, int] = {}
+        self._live: dict[str, int] = {}  # tasks under a root that have not ended, by the root's id
         self._ending = Ending(self)
+        self._delivery = Delivery(self)
         self._group: TaskGroup | None = None
         self._deadlines = Deadlines(bus.tree)
 
@@ -92,6 +91,8 @@ class Supervisor:
         """Stamp an event and publish it."""
         if task.spec.limits.inactivity is not None and isinstance(event, _PROGRESS):
             task.last_step = anyio.current_time()
+        if isinstance(event, TurnEnded) and task.spec.interactive:
+            event = with_unfinished(event, task)
         self.bus.publish(
             Envelope(
                 seq=self.bus.next_sequence(),
@@ -133,7 +134,11 @@ class Supervisor:
             raise OperatorError("the runtime is not running")
         tasks = [self._create(request, session_id, parent) for request in requests]
         if key is not None and parent is not None:
-            self._by_key[(parent.id, key.position, key.index)] = tasks
+            parent.spawned[(key.position, key.index)] = tasks
+        if len(tasks) > 1 and requests[0].group:
+            together = tuple(tasks)
+            for task in tasks:
+                task.together = together
         now = self.clock.now()
         rows = [
             AddTask(row=task_row(task, request, key, now, self.redact))
@@ -149,7 +154,7 @@ class Supervisor:
 
     def spawned(self, parent: Task, key: CallKey) -> list[Task] | None:
         """The tasks that a call of `parent` made before, None if it made none."""
-        return self._by_key.get((parent.id, key.position, key.index))
+        return parent.spawned.get((key.position, key.index))
 
     def _admit(self, requests: Sequence[SpawnRequest], session_id: str, parent: Task | None) -> None:
         if self.broken is not None:
@@ -171,7 +176,7 @@ class Supervisor:
                 f"the depth limit is reached: a task at depth {parent.scope.depth} may not start children "
                 f"(delegation.max_spawn_depth is {self.policy.max_spawn_depth}). Do the work yourself."
             )
-        live = self._live.get(session_id, 0)
+        live = self._live.get(parent.scope.root_id, 0)
         room = self.policy.max_live - live
         if len(requests) > room:
             raise AdmissionRefused(
@@ -211,16 +216,28 @@ class Supervisor:
         if parent is not None:
             parent.children.append(task)
             if key is not None:
-                self._by_key.setdefault((parent.id, *key), []).append(task)
+                parent.spawned.setdefault(key, []).append(task)
             if not task.ended:
-                session = task.scope.session_id
-                self._live[session] = self._live.get(session, 0) + 1
+                root = task.scope.root_id
+                self._live[root] = self._live.get(root, 0) + 1
 
-    def resume(self, task: Task) -> None:
-        """Run a registered task that was restored: it enters the same loop with the history it has."""
+    def reopen(self, task: Task, spec: TaskSpec, more: Sequence[Op]) -> Ticket:
+        """Take back the end of a task, to go on as `spec` says; `more` is written with it. `resume` then runs it.
+
+        Raises:
+            AdmissionRefused, UsageError: as `spawn`. Nothing was changed.
+        """
+        self._admit([SpawnRequest(spec=spec)], task.scope.session_id, task.parent)
+        self._delivery.withdraw(task)
+        if task.parent is not None:
+            self._live[task.scope.root_id] = self._live.get(task.scope.root_id, 0) + 1
+        return self._ending.take_back(task, spec, more)
+
+    def resume(self, task: Task, row: Pending = DONE) -> None:
+        """Run a registered task that was restored, once `row` stands: it enters the loop with the history it has."""
         if self._group is None:
             raise OperatorError("the runtime is not running")
-        self._group.start_soon(self._life, task, DONE, name=task.id)
+        self._group.start_soon(self._life, task, row, name=task.id)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -240,12 +257,17 @@ class Supervisor:
                 except Exception as error:  # noqa: BLE001  a task's failure is its result, never its siblings'
                     failure = first_of(error)
             task.ending = True
-            if task.stop in ("shutdown", "broken") or self.broken is not None or isinstance(failure, OwnershipLost):
+            if isinstance(failure, OwnershipLost):
+                raise failure
+            if task.stop in ("shutdown", "broken") or self.broken is not None:
                 return  # no end is recorded: the disk is behind, or the task goes on in another process
             with anyio.CancelScope(shield=True):
                 await self._ending.end(task, outcome, failure)
         except OwnershipLost:
             task.stop_text = "another process took the task up"
+            for other in self.tasks.values():  # a session changes hands as a whole: none may wait for another's end
+                if other.scope.session_id == task.scope.session_id:
+                    other.halt("shutdown", task.stop_text)
         except StoreError as error:
             self.break_off(error)
         finally:
@@ -314,36 +336,22 @@ class Supervisor:
                 await task.inbox.changed()
 
     def tell(self, child: Task) -> None:
-        """Put a child's end into the inbox of whoever has to hear of it, unless somebody is collecting it."""
-        if child.delivery != "pending" or child.collectors:
-            return
-        target = self.listener(child)
-        if target is not None:
-            target.inbox.notify(ChildEnd(task_id=child.id, text=self.notice(child), at=self.clock.now()))
+        """Let whoever has to hear of a child's end hear of it."""
+        self._delivery.tell(child)
 
     def listener(self, child: Task) -> Task | None:
         """The nearest living ancestor, who hears of a child's end."""
-        ancestor = child.parent
-        while ancestor is not None and (ancestor.ended or ancestor.ending):
-            ancestor = ancestor.parent
-        return ancestor
+        return self._delivery.listener(child)
 
     def consumed(self, child_id: str) -> bool:
         """Mark a child's end as told; False when it was, or is not known here."""
-        child = self.tasks.get(child_id)
-        if child is None or child.delivery != "pending":
-            return False
-        child.delivery = "consumed"
-        target = self.listener(child)
-        if target is not None:
-            target.inbox.withdraw(child_id)
-        return True
+        return self._delivery.consumed(child_id)
 
     def left(self, task: Task) -> None:
         """A task has ended: it no longer counts as live."""
         if task.parent is not None:
-            session = task.scope.session_id
-            self._live[session] = self._live.get(session, 1) - 1
+            root = task.scope.root_id
+            self._live[root] = self._live.get(root, 1) - 1
             task.parent.inbox.wake()
 
     def forget(self, task: Task) -> None:
@@ -352,6 +360,7 @@ class Supervisor:
             self.forget(child)
         self.tasks.pop(task.id, None)
         if task.parent is None:
+            self._live.pop(task.id, None)
             self.bus.tree.forget(task.id)
             self.budgets.forget(task.scope.session_id)
 
@@ -374,9 +383,6 @@ class Supervisor:
         """Stop a session's tasks where they stand, without an end, and forget them: another process may go on."""
         tasks = [task for task in self.tasks.values() if task.scope.session_id == session_id]
         await self._suspend(tasks, reason)
-        gone = {task.id for task in tasks}
-        self._by_key = {key: made for key, made in self._by_key.items() if key[0] not in gone}
-        self._live.pop(session_id, None)
         for root in [task for task in tasks if task.parent is None]:
             self.forget(root)
 
@@ -387,11 +393,3 @@ class Supervisor:
         with anyio.move_on_after(10, shield=True):
             for task in tasks:
                 await task.done.wait()
-
-
-def first_of(error: Exception) -> Exception:
-    """The first plain error in a group of errors; groups wrap even a single one."""
-    while isinstance(error, ExceptionGroup):
-        plain = [inner for inner in error.exceptions if isinstance(inner, HermesError)]
-        error = plain[0] if plain else error.exceptions[0]
-    return error

@@ -50,6 +50,7 @@ class Task:
         self.epoch = 1
         self.attempt = 1
         self.children: list[Task] = []
+        self.spawned: dict[tuple[int, int], list[Task]] = {}  # children by the call that made them: position, index
         self.state = "queued"
         self.inbox = Inbox()
         self.history: History | None = None
