@@ -46,6 +46,7 @@ class BatchEngine:
             secrets=sources.secrets(),
             yolo=self._options.yolo,
             memory=True,  # the run's folder is the record; a rollout that is cut off starts over
+            traceless=True,
             state_root=RunFolder(self._data_dir, settings.run_name).state,
         )
         async with open_runtime(parts) as assembly:

@@ -88,7 +88,7 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
     settings, home = parts.loaded.settings, parts.loaded.home
     redactor = _redactor(parts)
     if parts.memory:
-        async with _assembled(parts, redactor, MemoryStore(), "memory") as assembly:
+        async with _assembled(parts, redactor, MemoryStore(keep=not parts.traceless), "memory") as assembly:
             yield assembly
         return
     with held(parts.hold):

@@ -27,8 +27,9 @@ def _as_it_is(store: Store) -> Store:
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime is opened with. `model` replaces every model (for tests and simulations); `journal` is where the
-    database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk. `secrets` are replaced wherever
-    something is written. `observed` says that a person follows the run: live transcripts are written, the configured
+    database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk; with `traceless` not even memory holds
+    what has ended, for runs of any length whose record is elsewhere. `secrets` are replaced wherever something is
+    written. `observed` says that a person follows the run: live transcripts are written, the configured
     notifications sent, and old sessions removed once a day. `wrap_store` puts something between runtime and journal
     (a test's store that fails)."""
 
@@ -42,6 +43,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     model: Model | None = None
     journal: Path | None = None
     memory: bool = False
+    traceless: bool = False
     observed: bool = False
     state_root: Path | None = None
     wrap_store: Callable[[Store], Store] = _as_it_is

@@ -216,9 +216,10 @@ _APPLY: dict[type[msgspec.Struct], _Apply] = {
 
 
 class MemoryStore:
-    """A `Store` without a disk."""
+    """A `Store` without a disk. With `keep=False` it accepts everything and keeps nothing: reads find nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep: bool = True) -> None:
+        self._keep = keep
         self._tables = Tables()
         self._closed: StoreError | None = None
 
@@ -226,6 +227,8 @@ class MemoryStore:
         """Apply a unit now, all or nothing. Never raises: the ticket tells."""
         if self._closed is not None:
             return Committed(None, None, self._closed)
+        if not self._keep:
+            return Committed(None, None)
         tables = self._tables
         try:
             for op in unit.ops:

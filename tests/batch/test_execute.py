@@ -1,0 +1,79 @@
+"""Rollouts as tasks of the runtime: what a row gets of its family, and that nothing stays of those that ended."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hermes.batch.execute import RuntimeEngine
+from hermes.batch.rollout import RolloutRequest
+from hermes.compose import Assembly, Parts, open_runtime
+from hermes.config import find_home, load
+from hermes.core.events import Envelope
+from hermes.core.messages import Assistant, User
+from hermes.core.model import Model
+from hermes.credentials import Endpoint
+from hermes.runtime.spec import ModelChoice
+from hermes.testing.clock import VirtualClock
+from hermes.testing.scripted import ScriptedModel, call, reply
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def opened(model: Model, tmp_path: Path, clock: VirtualClock) -> AsyncIterator[tuple[Assembly, RuntimeEngine]]:
+    parts = Parts(
+        loaded=load(find_home({"HERMES_HOME": str(tmp_path / "home")}), {}, {}),
+        endpoint=Endpoint(provider="test", base_url="", api_key="", key_source="none", model=model.name),
+        model=model,
+        memory=True,
+        traceless=True,
+        watchdog=False,
+        clock=clock,
+        hold=clock,
+        state_root=tmp_path / "state",
+    )
+    async with open_runtime(parts) as assembly:
+        choice = ModelChoice(name=model.name)
+        yield assembly, RuntimeEngine(assembly.runtime, model=model, choice=choice, ceiling=("delegation",))
+
+
+async def test_a_row_has_its_children_and_leaves_nothing(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    rows = 3
+    scripts = {
+        f"row {number}": [reply(calls=[call("delegate_task", goal=f"part {number}")]), reply(f"all of {number}")]
+        for number in range(rows)
+    }
+    scripts |= {f"part {number}": [reply("a part")] for number in range(rows)}
+    seen: list[weakref.ref[object]] = []
+    async with opened(ScriptedModel("m", scripts=scripts), tmp_path, virtual_clock) as (assembly, engine):
+        runtime = assembly.runtime
+
+        def look(envelope: Envelope) -> None:
+            seen.append(weakref.ref(runtime.supervisor.tasks[envelope.task_id]))
+
+        runtime.bus.subscribe(look)
+        for number in range(rows):
+            result = await engine.run(
+                RolloutRequest(
+                    key=str(number),
+                    index=number,
+                    prompt=f"row {number}",
+                    workspace=str(tmp_path),
+                    state_dir=str(tmp_path / "state"),
+                    toolsets=("delegation",),
+                )
+            )
+            assert isinstance(result.entries[0], User) and isinstance(result.entries[-1], Assistant)
+            assert result.entries[-1].text == f"all of {number}"
+            assert [child.entries[-1].text for child in result.children] == ["a part"]  # type: ignore[union-attr]
+        gc.collect()
+        assert not [ref for ref in seen if ref() is not None]
+        assert not runtime.supervisor.tasks and not runtime.bus.tree.tasks
+        counts = await runtime.store.counts()
+        assert (counts.sessions, counts.tasks) == (0, 0)
