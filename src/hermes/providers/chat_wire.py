@@ -14,6 +14,7 @@ import msgspec
 from hermes.core.codec import encode_json
 from hermes.core.messages import StopReason, Usage
 from hermes.core.model import CallArguments, CallStarted, Delta, TextDelta, ThinkingDelta
+from hermes.providers.event_reply import decode
 
 __all__ = ["CallFolder", "Chunk", "ReasoningDetails", "ThinkSplitter", "decode_chunk", "stop_of", "usage_of"]
 
@@ -69,13 +70,7 @@ _chunk = msgspec.json.Decoder(Chunk, strict=False)
 
 def decode_chunk(data: bytes) -> Chunk:
     """Decode one event. Invalid UTF-8 is replaced, not refused. Raises `msgspec.DecodeError` for what is no chunk."""
-    try:
-        return _chunk.decode(data)
-    except msgspec.DecodeError:
-        text = data.decode("utf-8", "replace")
-        if "\ufffd" not in text:
-            raise
-        return _chunk.decode(text)
+    return decode(_chunk, data)
 
 
 _STOPS: dict[str, StopReason] = {
