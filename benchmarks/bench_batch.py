@@ -69,7 +69,9 @@ async def ours(base_url: str, rows: int, recorded: Path | None = None) -> dict[s
 
         @asynccontextmanager
         async def open_engine(_: BatchSettings) -> AsyncIterator[Engine]:
-            async with runtime(folder, base_url, {}, model=model, memory=True, traceless=True, state_root=folder / "state") as opened:
+            async with runtime(
+                folder, base_url, {}, model=model, memory=True, traceless=True, state_root=folder / "state"
+            ) as opened:
                 choice = ModelChoice(name=MODEL, provider="custom", base_url=base_url)
                 engine = RuntimeEngine(opened.runtime, model=opened.model, choice=choice, ceiling=("terminal",))
                 timed.append(Timed(engine))
