@@ -262,7 +262,7 @@ class Agent:
         entries.extend(Notice(kind=remark.kind, text=remark.text, at=now) for remark in remarks)
         entries.extend(self._turns.take_warnings())
         if entries:
-            await self._turns.append(entries, receipts=receipts, children=[end.task_id for end in ends], notify=True)
+            await self._turns.append(entries, receipts=receipts, children=[end.task_id for end in ends])
         return bool(entries)
 
     async def _exhausted(self, limit: LimitReached) -> Outcome:

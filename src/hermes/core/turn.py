@@ -19,7 +19,7 @@ from hermes.core.compaction import (
     estimate_tools,
     protected_start,
 )
-from hermes.core.errors import LimitKind, LimitReached, ModelError
+from hermes.core.errors import LimitKind, LimitReached, ModelError, StoreError
 from hermes.core.events import (
     BudgetWarned,
     ContextCompacted,
@@ -107,14 +107,20 @@ class Turns:
         *,
         receipts: Sequence[str] = (),
         children: Sequence[str] = (),
-        notify: bool = False,
     ) -> None:
-        """Append and wait until it stands, then tell the views."""
+        """Append and wait until it stands, then tell the views. Cancelled meanwhile, it stands all the same."""
         first = self._history.next_position
-        await self._history.append(entries, receipts=receipts, children=children).wait()
-        self._announce(first, entries)
-        if notify and children:
-            self._emit(NoticeDelivered(tasks=tuple(children), position=first + len(entries) - 1))
+        stands = True
+        try:
+            await self._history.append(entries, receipts=receipts, children=children).wait()
+        except StoreError:
+            stands = False
+            raise
+        finally:
+            if stands:
+                self._announce(first, entries)
+                if children:
+                    self._emit(NoticeDelivered(tasks=tuple(children), position=first + len(entries) - 1))
 
     def _announce(self, first: int, entries: Sequence[Entry]) -> None:
         for offset, entry in enumerate(entries):
@@ -376,8 +382,8 @@ class Turns:
             nonce=segment.nonce,
             tools=segment.tools,
         )
-        await history.begin(new, [summary]).wait()
         self._reported = None
+        await history.begin(new, [summary]).wait()
         self._emit(EntryAdded(position=position, entry=summary))
         self._emit(ContextCompacted(segment=new.number, before_tokens=before, after_tokens=self.size()))
         return True
