@@ -112,11 +112,13 @@ async def desk(
     *,
     memory: bool = True,
     resume: str = "",
+    terminal: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Desk]:
     async with open_lab(model, workspace=path, clock=clock, settings=settings, memory=memory) as lab:
         composer = FakeComposer()
-        there = Desk(Chat(lab.assembly, composer, workspace=str(path), resume=resume), composer, lab)
+        chat = Chat(lab.assembly, composer, workspace=str(path), resume=resume, terminal=terminal)
+        there = Desk(chat, composer, lab)
         async with anyio.create_task_group() as group:
             group.start_soon(there.run)
             yield there
@@ -254,6 +256,45 @@ async def test_a_conversation_is_reopened_with_its_tasks(tmp_path: Path, virtual
         await at.sees("found gold")
         at.type("/agents")
         await at.sees("1 ended")
+
+
+@pytest.mark.parametrize("answer", ["y", "s", "n"])
+async def test_a_person_is_asked_whether_to_go_on(tmp_path: Path, virtual_clock: VirtualClock, answer: str) -> None:
+    start = reply(calls=[call("delegate_task_async", goal="dig deep")])
+    model = ScriptedModel("m", [start, reply("it digs")], scripts={"dig": [hang()]})
+    async with desk(model, tmp_path, virtual_clock, memory=False) as at:
+        at.type("go")
+        await at.sees("it digs")
+        await at.quiet()
+        at.chat.leave(suspend=True)
+        await at.until(lambda: at.code is not None)
+    session = at.chat.last_session
+    again = ScriptedModel("m", [reply("told")], scripts={"dig": [reply("gold")]}, check=False)
+    async with desk(again, tmp_path, virtual_clock, memory=False, resume=session, terminal=True) as at:
+        await at.sees("Go on?")
+        at.type("perhaps")
+        await at.sees("Go on?")
+        at.type(answer)
+        if answer == "n":
+            await at.until(lambda: at.code is not None)
+        else:
+            await at.sees("told")
+        row = (await at.lab.runtime.store.tasks(session))[1]
+    assert row.state == {"y": "completed", "s": "cancelled", "n": "suspended"}[answer]
+    assert at.composer.text.count(f"hermes chat --resume {session}") == 1
+
+
+async def test_a_conversation_that_another_terminal_takes_says_so(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [reply("hi")])
+    async with desk(model, tmp_path, virtual_clock, memory=False) as at:
+        at.type("hello")
+        await at.quiet()
+        await at.lab.runtime.supervisor.let_go(at.chat.last_session, "another terminal goes on with it")
+        await at.sees("this conversation goes on elsewhere: another terminal goes on with it")
+        await at.until(lambda: at.code is not None)
+        assert at.code == 0 and not at.chat.detached
+        (row,) = await at.lab.runtime.store.tasks(at.chat.last_session)
+    assert row.state == "suspended"
 
 
 @pytest.mark.parametrize("mode", ["never", "auto"])

@@ -10,15 +10,18 @@ from typing import Any
 
 import anyio
 import click
+import msgspec
 
 from hermes.cli.leaving import hand_over, say_on_stderr
 from hermes.cli.oneshot import OneShot, Request, failed, unwrapped
 from hermes.cli.options import GlobalOptions, Sources, merged, open_sources, options_of, refused, run_options
+from hermes.cli.reaching import take_from_host
 from hermes.cli.usage_file import check_usage_file
 from hermes.compose import Parts
 from hermes.compose.children import levels_above
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import HermesError, UsageError
+from hermes.environments.process import DEPTH
 
 __all__ = ["chat", "parts_of", "run_async"]
 
@@ -181,6 +184,8 @@ def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: P
     try:
         sources = open_sources(options)
         parts = parts_of(sources)
+        if given["detach"] and os.environ.get(DEPTH):
+            raise UsageError("a command of a task cannot detach work: it would outlive the task. Use its tools.")
         if given["detach"]:
             # edge: only this reaches other processes
             from hermes.cli.detached import detached
@@ -193,6 +198,9 @@ def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: P
 
 
 async def _one_shot(request: Request, sources: Sources, parts: Parts, *, detaches: bool) -> int:
+    if request.resume:
+        session = await take_from_host(sources, request.resume)
+        request = msgspec.structs.replace(request, resume=session)
     shot = OneShot(request, parts)
     code = await shot.run()
     if shot.hung_up and shot.session_id and detaches and parts.loaded.settings.runtime.on_hangup == "detach":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import anyio
 
@@ -11,6 +12,7 @@ from hermes.cli.interactive import Chat
 from hermes.cli.leaving import drop_lost_terminal, hand_over, say_on_stderr
 from hermes.cli.oneshot import EXIT_TERMINATED
 from hermes.cli.options import Sources, listened
+from hermes.cli.reaching import take_from_host
 from hermes.compose import Parts, open_runtime
 from hermes.runtime.runtime import tune_collector
 
@@ -40,10 +42,10 @@ async def converse(
     Raises:
         HermesError: the runtime could not be opened, or the journal broke.
     """
+    session = await take_from_host(sources, resume) if resume else ""
     async with open_runtime(parts) as assembly:
         tune_collector()
         composer: Composer = LineComposer() if plain else PromptComposer()
-        session = await assembly.recovery.find(resume) if resume else ""
         chat = Chat(
             assembly,
             composer,
@@ -53,6 +55,7 @@ async def converse(
             source=source,
             resume=session,
             detaches=detaches,
+            terminal=not plain and sys.stdin.isatty(),
         )
         # What cannot be held is refused now and not with the first line.
         assembly.runtime.supervisor.budgets.admit([chat.spec], "", None)

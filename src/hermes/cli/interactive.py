@@ -61,6 +61,7 @@ class Chat:
         source: str = "cli",
         resume: str = "",
         detaches: bool = True,
+        terminal: bool = False,
     ) -> None:
         self.assembly = assembly
         self.runtime = assembly.runtime
@@ -85,6 +86,7 @@ class Chat:
         self._left = False
         self._suspend = False
         self._resume = resume
+        self.terminal = terminal  # whether somebody is there to be asked
         self.detaches = detaches  # whether work goes on when the terminal is left in the middle of it
         self.detached = False  # whether it is to go on after this process
         self._reading = anyio.CancelScope()

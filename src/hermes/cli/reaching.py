@@ -21,14 +21,15 @@ from hermes.core.clock import SystemClock
 from hermes.core.errors import OperatorError
 from hermes.credentials.redact import Redactor
 from hermes.environments.process import CALL_KEY, DEPTH
+from hermes.runtime.finding import find_session
 from hermes.runtime.remote import Remote
 from hermes.runtime.rows import stored_spec
-from hermes.store.hosting import HOST, host_alive
+from hermes.store.hosting import HOST, host_alive, host_info
 from hermes.store.owner import is_gone
 from hermes.store.sqlite import open_store
 from hermes.store.wake import ring
 
-__all__ = ["hand_to_host", "host_log", "offer_to_host", "reach", "start_host"]
+__all__ = ["hand_to_host", "host_log", "offer_to_host", "reach", "start_host", "take_from_host"]
 
 #: Seconds in which a host takes up what it is asked to; starting one is most of it.
 PATIENCE = 30.0
@@ -60,6 +61,22 @@ async def reach(sources: Sources) -> AsyncIterator[Remote]:
         )
     finally:
         await store.close()
+
+
+async def take_from_host(sources: Sources, wanted: str) -> str:
+    """The session that is meant; the host is made to let it go, any other process is left alone.
+
+    Raises:
+        UsageError: there is no such session.
+        OperatorError: the host does not answer.
+    """
+    home = sources.loaded.home
+    async with reach(sources) as remote:
+        session = await find_session(remote.store, wanted)
+        info = await anyio.to_thread.run_sync(host_info, home.path)
+        if info is not None and any(row.owner == info.owner for row in await remote.store.tasks(session)):
+            await remote.let_go(session)
+        return session
 
 
 def host_log(home: Path) -> Path:

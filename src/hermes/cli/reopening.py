@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from hermes.cli.composer import Composer
@@ -35,7 +34,7 @@ async def reopened(chat: Chat, composer: Composer, session_id: str) -> Task | No
             f"session {session_id} is open in another process (owner {report.owner}); hermes attach {session_id} takes "
             "it over"
         )
-    mode = recover_mode(chat.assembly.settings.delegation.recover, sys.stdin.isatty())
+    mode = recover_mode(chat.assembly.settings.delegation.recover, chat.terminal)
     for line in describe(report, mode=mode):
         chat.screen.note(line)
     if mode == "ask" and unfinished(report):

@@ -15,10 +15,11 @@ import anyio
 import anyio.to_thread
 
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
-from hermes.core.errors import OperatorError, OwnershipLost, StoreError, UsageError
+from hermes.core.errors import OperatorError, OwnershipLost, StoreError
 from hermes.core.ids import IdSource, random_hex
 from hermes.core.result import ENDED, async_status, tokens
 from hermes.core.views import TaskView, TreeView
+from hermes.runtime.finding import find_session
 from hermes.runtime.outside import ADOPT, NOBODY, RELEASE
 from hermes.runtime.rows import fold_events, stored_result
 from hermes.runtime.unowned import end_cancelled
@@ -62,13 +63,17 @@ class Remote:
     # -- finding and looking ----------------------------------------------------------------------------------------
 
     async def find(self, wanted: str) -> TaskRow | Answer:
-        """The task of an id or of its unique beginning; else the answer saying so, with the nearest ids."""
+        """The task of an id or of its unique beginning, or the conversation of a session's id; else the answer saying
+        so, with the nearest ids."""
         exact = await self.store.task(wanted)
         if exact is not None:
             return exact
         found = await self.store.find_tasks(wanted, limit=4) if wanted else []
         if len(found) == 1:
             return found[0]
+        main = [row for row in await self.store.tasks(wanted) if row.parent_id is None]
+        if main:
+            return main[0]
         answer: Answer = {"error": f"Task not found: {wanted}"}
         near = [row.task_id for row in found[:3]] or get_close_matches(wanted, await self._recent_ids(), 3, 0.5)
         return answer | ({"nearest": near} if near else {})
@@ -78,21 +83,15 @@ class Remote:
         return [row.task_id for session in sessions for row in await self.store.tasks(session.session_id)]
 
     async def session(self, wanted: str) -> str:
-        """The session of an id, of its beginning, or of the id of one of its tasks.
+        """The session that is meant by the id of one of its tasks, or as `find_session` says.
 
         Raises:
             UsageError: there is none, or several.
         """
-        if await self.store.session(wanted) is not None:
-            return wanted
-        ids = [row.session_id for row in await self.store.sessions(limit=1_000)]
-        found = [session for session in ids if session.startswith(wanted)]
-        if len(found) == 1:
-            return found[0]
-        task = await self.find(wanted)
+        task = await self.find(wanted) if "_" in wanted or "-" in wanted else None
         if isinstance(task, TaskRow):
             return task.session_id
-        raise UsageError(f"{len(found) or 'no'} sessions match '{wanted}'; near: {', '.join((found or ids)[:3])}")
+        return await find_session(self.store, wanted)
 
     async def gone(self, owner: str) -> bool:
         """Whether nobody lives that has the tasks of `owner`."""
@@ -134,7 +133,7 @@ class Remote:
         if state == "suspended":
             answer |= {"since": view.last_activity or row.created_at, "how_to_resume": how_to_resume(row)}
         elif state == "queued":
-            answer["position"] = await self._position(row)
+            answer["position"] = self._positions(await self.store.tasks(row.session_id)).get(row.task_id, 1)
         elif result is None:
             answer["phase"] = f"{view.phase} {view.phase_detail}".strip()
             answer["last_activity_seconds"] = round(max(0.0, now - view.last_activity), 1)
@@ -153,14 +152,15 @@ class Remote:
             return 0.0
         return max(0.0, (view.last_activity if state == "suspended" else self.clock.now()) - row.started_at)
 
-    async def _position(self, row: TaskRow) -> int:
-        """The place among the queued children of the same parent; 1 is next."""
-        line = [
-            other.task_id
-            for other in await self.store.tasks(row.session_id)
-            if other.state == "queued" and other.parent_id == row.parent_id
-        ]
-        return line.index(row.task_id) + 1 if row.task_id in line else 1
+    @staticmethod
+    def _positions(rows: Sequence[TaskRow]) -> dict[str, int]:
+        """The place of each queued task of a session among those of the same parent; 1 is next."""
+        lines: dict[str | None, int] = {}
+        places: dict[str, int] = {}
+        for row in rows:
+            if row.state == "queued" and row.ended_at is None:
+                places[row.task_id] = lines[row.parent_id] = lines.get(row.parent_id, 0) + 1
+        return places
 
     async def list(self, session_id: str | None = None, *, ended: int = SHOWN_ENDED) -> Answer:
         """Tasks in short, of one session or of the newest fifty: running, queued, suspended, then the newest ended."""
@@ -170,17 +170,19 @@ class Remote:
         found: list[tuple[int, float, Answer]] = []
         alive: dict[str, bool] = {}
         for session in ids:
-            for row in await self.store.tasks(session):
+            rows = await self.store.tasks(session)
+            places = self._positions(rows)
+            for row in rows:
                 if row.ended_at is None and row.owner not in alive:
                     alive[row.owner] = not await self.gone(row.owner)
                 state = row.state if row.ended_at is not None or alive[row.owner] else "suspended"
                 moment = row.ended_at if row.ended_at is not None else row.created_at
-                found.append((order.get(state, 3), -moment, await self._row(row, state)))
+                found.append((order.get(state, 3), -moment, self._row(row, state, places)))
         found.sort(key=lambda item: item[:2])
         going = [answer for rank, _, answer in found if rank < 3]
         return {"tasks": [*going, *[answer for rank, _, answer in found if rank == 3][:ended]], "active": len(going)}
 
-    async def _row(self, row: TaskRow, state: str) -> Answer:
+    def _row(self, row: TaskRow, state: str, places: dict[str, int]) -> Answer:
         result = stored_result(row)
         elapsed = result.elapsed if result is not None else 0.0
         if result is None and row.started_at is not None and state != "suspended":
@@ -194,26 +196,30 @@ class Remote:
             "status": async_status(state),
             "elapsed": round(elapsed, 2),
         }
-        return answer | ({"position": await self._position(row)} if state == "queued" else {})
+        return answer | ({"position": places.get(row.task_id, 1)} if state == "queued" else {})
 
     # -- talking ----------------------------------------------------------------------------------------------------
 
     async def send(
         self, row: TaskRow, verb: str, text: str = "", *, receipt: str = "", patience: float = PATIENCE
     ) -> Answer:
-        """Ask something of a task: steer, follow_up, cancel, interrupt; wait for the answer up to `patience` seconds.
+        """Ask something of a task: steer, follow_up, continue, cancel, interrupt; wait for the answer up to `patience`
+        seconds. `continue` is for one that has ended.
 
         The same `receipt` asks once, however often it is sent.
         """
         known = await self._message(row.task_id, receipt) if receipt else None
         state = await self.state(row)
         if known is None:
-            if row.ended_at is not None:
+            if row.ended_at is None and verb == "continue":
+                why = f"Task {row.task_id} has not ended (status: {async_status(state)}): use hermes tasks steer."
+                return {"ok": False, "error": why}
+            if row.ended_at is not None and verb != "continue":
                 return {"ok": False, "error": f"Task {row.task_id} is not running (status: {async_status(state)})."}
             if state == "suspended" and verb == "cancel":
                 return await self._cancel(row, text)
             receipt = await self._put(row, verb, text, receipt or f"out-{self._ids(12)}")
-        wait = 0.0 if state == "suspended" else patience
+        wait = 0.0 if await self.gone(row.owner) else patience
         message = await self._answered(row, receipt, wait)
         return self._answer(row, message, state)
 
@@ -257,7 +263,7 @@ class Remote:
     def _answer(self, row: TaskRow, message: InboxRow, state: str) -> Answer:
         answer: Answer = {"ok": message.state in ("queued", "delivered"), "task_id": row.task_id}
         answer["receipt"] = self._receipt(message)
-        if message.state == "queued" and state == "suspended":
+        if message.state == "queued" and (state == "suspended" or message.verb == "continue"):
             answer["message"] = f"Kept until the task goes on: {how_to_resume(row)}"
         elif message.state == "queued":
             answer["message"] = "Kept; the task reads it at its next step."
