@@ -158,9 +158,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 def _thread_at_work() -> bool:
     """Whether a call handed to a thread by `anyio.to_thread` has not come back: nobody has to hold the clock for it."""
+    loop = asyncio.get_running_loop()
     for thread in threading.enumerate():
         idle = getattr(thread, "idle_workers", None)
-        if idle is not None and thread not in idle and not getattr(thread, "stopping", False):
+        if idle is None or thread in idle or getattr(thread, "stopping", False):
+            continue
+        if getattr(thread, "loop", None) is loop:
             return True
     return False
 
