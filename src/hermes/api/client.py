@@ -185,6 +185,11 @@ class AsyncHermes:
         task = self._find(task_id)
         return await self._verbs.steer(task, message) if isinstance(task, Task) else task
 
+    async def continue_task(self, task_id: str, message: str) -> Answer:
+        """Let a task that has ended go on with everything it knows and a next message; same id, another attempt."""
+        task = self._find(task_id)
+        return await self._verbs.continue_task(task, message) if isinstance(task, Task) else task
+
     async def collect(self, task_id: str, timeout: float | None = None) -> Answer:
         """Wait for the end of a task, at most `timeout` seconds; the same answer each time. The task goes on."""
         task = self._find(task_id)

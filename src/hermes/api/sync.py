@@ -65,6 +65,10 @@ class Hermes:
         """As `AsyncHermes.steer`."""
         return self._portal.call(self._portal.value.steer, task_id, message)
 
+    def continue_task(self, task_id: str, message: str) -> Answer:
+        """As `AsyncHermes.continue_task`."""
+        return self._portal.call(self._portal.value.continue_task, task_id, message)
+
     def collect(self, task_id: str, timeout: float | None = None) -> Answer:
         """As `AsyncHermes.collect`."""
         return self._portal.call(self._portal.value.collect, task_id, timeout)

@@ -28,6 +28,7 @@ from hermes.core.events import (
     ToolAbandoned,
     ToolEnded,
     ToolStarted,
+    TurnEnded,
     WorkspaceConflict,
 )
 from hermes.core.messages import Assistant
@@ -151,6 +152,10 @@ def _weather(event: Event) -> str:
         return f'! came too late, the task had ended: "{one_line(event.text, 80)}"'
     if isinstance(event, WorkspaceConflict):
         return f"! {event.path} was changed by {event.other} since it was read"
+    if isinstance(event, TurnEnded) and event.unfinished_children:
+        ids = event.unfinished_children
+        which = f"{', '.join(ids[:3])}{', …' if len(ids) > 3 else ''}"
+        return f"… answered while {len(ids)} of its tasks still run ({which}); their reports come by themselves"
     if isinstance(event, LoopStalled):
         return f"! everything stood still for {event.seconds:.1f} s in {event.where}"
     return ""

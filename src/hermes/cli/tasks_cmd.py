@@ -74,10 +74,7 @@ def list_(context: click.Context, /, session: str | None, ended: bool, as_json: 
     if not shown:
         click.echo("no tasks" if ended else "nothing is unfinished; --all shows what has ended")
         return
-    table = [
-        (row["task_id"], row["status"], duration(row["elapsed"]), row["session_id"], one_line(row["goal"], 60))
-        for row in shown
-    ]
+    table = [(row["task_id"], row["status"], _time(row), row["session_id"], one_line(row["goal"], 60)) for row in shown]
     click.echo(rows([("task", "state", "time", "session", "goal"), *table], indent=""))
 
 
@@ -127,6 +124,30 @@ def tail(context: click.Context, /, task_id: str, no_follow: bool, as_json: bool
 def steer(context: click.Context, /, task_id: str, text: str, receipt: str, as_json: bool) -> None:
     """Correct a task without stopping it: it reads TEXT at its next step."""
     _talk(context, task_id, "steer", text, receipt, as_json)
+
+
+@tasks.command("continue", epilog='\b\nExamples:\n  hermes tasks continue sa-1f3 "now the south as well"')
+@click.argument("task_id")
+@click.argument("text")
+@_receipt
+@_as_json
+@click.pass_context
+def continue_(context: click.Context, /, task_id: str, text: str, receipt: str, as_json: bool) -> None:
+    """Let a task that has ended go on: it keeps what it knows and reads TEXT next.
+
+    Where no process has its session, the session goes on in the background.
+    """
+    sources = open_sources(options_of(context))
+
+    async def sent(remote: Remote, row: TaskRow) -> Answer:
+        answer = await remote.send(row, "continue", text, receipt=receipt)
+        if answer.get("ok") and await remote.gone(row.owner):
+            await hand_to_host(remote, sources, row.session_id)
+            answer = await remote.send(row, "continue", text, receipt=answer["receipt"]["id"])
+            answer["message"] = f"It goes on in the background: hermes attach {row.session_id}"
+        return answer
+
+    _print(_one(context, task_id, sent, as_json), as_json)
 
 
 @tasks.command(epilog="\b\nExamples:\n  hermes tasks cancel sa-1f3")
@@ -222,6 +243,11 @@ def adopt(context: click.Context, /, which: str, as_json: bool) -> int:
     request = Request(text="", workspace=os.getcwd(), json=as_json, resume=session)
     parts = parts_of(sources)
     return run_async(lambda: OneShot(request, parts).run())
+
+
+def _time(row: Answer) -> str:
+    """How long a task has run; of a suspended one only its own events say."""
+    return "" if row["status"] == "suspended" else duration(row["elapsed"])
 
 
 def _talk(context: click.Context, task_id: str, verb: str, text: str, receipt: str, as_json: bool) -> None:

@@ -217,6 +217,7 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
             unpriced=models.unpriced,
             logs=home.path / "logs",
             keep_report=keep,
+            independent_completions=settings.delegation.independent_completions,
         ),
         clock=parts.clock,
         owner=owner,

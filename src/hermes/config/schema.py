@@ -211,6 +211,7 @@ class DelegationSettings(_Section, frozen=True, kw_only=True):
     subagent_auto_approve: Annotated[
         bool, Meta(description="True: dangerous commands of children run without a question, with a warning.")
     ] = False
+    independent_completions: Annotated[bool, Meta(description="True: children of one call report singly.")] = False
     default_toolsets: Annotated[
         tuple[str, ...] | None, Meta(description="The most that children may use; null: what the parent has.")
     ] = None

@@ -17,7 +17,7 @@ _UNUSED = """
     terminal.docker_mount_cwd_to_workspace terminal.docker_network terminal.docker_shm_size terminal.container_cpu
     terminal.container_memory terminal.container_disk terminal.container_persistent terminal.home_mode
     terminal.persistent_shell terminal.oneshot_completion_wait_seconds terminal.lifetime_seconds
-    delegation.api_mode delegation.inherit_mcp_toolsets delegation.independent_completions
+    delegation.api_mode delegation.inherit_mcp_toolsets
     delegation.oneshot_max_children
     display.interface compression.summary_model compression.target_ratio compression.protect_first_n
 """

@@ -125,7 +125,7 @@ class Agent:
                 if ended is not None:
                     return ended
                 continue
-            at_rest = self._stalled or self._at_rest()
+            at_rest = self._stalled or self._history.at_rest
             if at_rest and asked and self._spec.interactive:
                 return None
             if await self._take_inbox(at_rest=at_rest):
@@ -150,12 +150,6 @@ class Agent:
             ended = await self._accept(message)
             if ended is not None:
                 return ended
-
-    def _at_rest(self) -> bool:
-        last = self._history.last
-        if last is None or isinstance(last, Interrupted):
-            return True
-        return isinstance(last, Assistant) and not last.calls and last.stop != "length"
 
     async def _accept(self, message: Assistant) -> Outcome | None:
         """Append a reply. An empty one is asked again, one cut by length continued."""
@@ -247,7 +241,7 @@ class Agent:
         receipts: list[str] = []
         if at_rest and inbox.follow_ups:
             message = inbox.follow_ups.pop(0)
-            entries.append(User(content=message.content, source="user", at=now))
+            entries.append(User(content=message.content, source=message.source, at=now))
             receipts.append(message.receipt)
             self._budget.new_exchange()
         for steer in inbox.steers:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from hermes.core.messages import Assistant, Entry, Summary, ToolCall, ToolResult
+from hermes.core.messages import Assistant, Entry, Interrupted, Summary, ToolCall, ToolResult
 from hermes.core.model import ToolSpec
 
 __all__ = ["DONE", "History", "Journal", "MemoryJournal", "OpenCall", "Pending", "Segment"]
@@ -126,11 +126,6 @@ class History:
         return self._segment
 
     @property
-    def has_segment(self) -> bool:
-        """Whether `begin` was called, now or in an earlier life."""
-        return self._segment is not None
-
-    @property
     def next_position(self) -> int:
         """The position the next entry will get."""
         return self._next
@@ -139,6 +134,14 @@ class History:
     def last(self) -> Entry | None:
         """The newest entry."""
         return self._entries[-1][1] if self._entries else None
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is due: it ends with an answer, with an interruption, or is empty."""
+        last = self.last
+        if last is None or isinstance(last, Interrupted):
+            return True
+        return isinstance(last, Assistant) and not last.calls and last.stop != "length"
 
     def view(self) -> tuple[Entry, ...]:
         """The entries a request shows."""

@@ -29,11 +29,12 @@ class SteerMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FollowUp(msgspec.Struct, frozen=True, kw_only=True):
-    """A next input with its receipt."""
+    """A next input with its receipt. `source` says whose words it is: a person's (`user`), or a task's (`goal`)."""
 
     receipt: str
     content: Content
     at: float = 0.0
+    source: str = "user"
 
 
 class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from hermes.core.messages import Part, Text, ToolResult, plain_text
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.tools import CallContext, Tool, ToolOutput, error_output, text_output
 
-__all__ = ["CallRunner"]
+__all__ = ["CallRunner", "stopped_results"]
 
 #: Most characters of one result that enter the history; tools with more to say keep it in a file and name the path.
 MAX_RESULT_CHARS = 100_000
@@ -101,31 +101,14 @@ class CallRunner:
 
     def interrupted_results(self, calls: Sequence[OpenCall], reason: str) -> list[ToolResult]:
         """Results for a turn that was stopped: what ended stands, the rest says that it was stopped."""
-        return [
-            call.result
-            if call.result is not None
-            else self._result(
-                call, error_output(f"This call was stopped ({reason}); it may have taken effect in part.")
-            )
-            for call in calls
-        ]
+        return stopped_results(calls, reason, self._now())
 
     def _is_interactive(self, call: OpenCall) -> bool:
         tool = self._tools.get(call.call.name)
         return tool is not None and tool.interactive
 
     def _result(self, call: OpenCall, output: ToolOutput, *, invalid: bool = False) -> ToolResult:
-        return ToolResult(
-            position=call.position,
-            index=call.index,
-            call_id=call.call.id,
-            name=call.call.name,
-            content=output.content,
-            is_error=output.is_error,
-            invalid_call=invalid,
-            details={"success": _succeeded(output)},
-            at=self._now(),
-        )
+        return _result_of(call, output, self._now(), invalid=invalid)
 
     async def _run(self, call: OpenCall, history: History) -> ToolResult:
         tool = self._tools.get(call.call.name)
@@ -210,3 +193,26 @@ class CallRunner:
 
 def _succeeded(output: ToolOutput) -> bool:
     return (not output.is_error) if output.success is None else output.success
+
+
+def stopped_results(calls: Sequence[OpenCall], reason: str, now: float) -> list[ToolResult]:
+    """Results for calls of a turn that was stopped: what ended stands, the rest says that it was stopped."""
+    text = f"This call was stopped ({reason}); it may have taken effect in part."
+    return [
+        call.result if call.result is not None else _result_of(call, error_output(text), now, invalid=False)
+        for call in calls
+    ]
+
+
+def _result_of(call: OpenCall, output: ToolOutput, now: float, *, invalid: bool) -> ToolResult:
+    return ToolResult(
+        position=call.position,
+        index=call.index,
+        call_id=call.call.id,
+        name=call.call.name,
+        content=output.content,
+        is_error=output.is_error,
+        invalid_call=invalid,
+        details={"success": _succeeded(output)},
+        at=now,
+    )

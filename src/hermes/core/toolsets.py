@@ -66,6 +66,7 @@ KNOWN_TOOLSETS: tuple[ToolsetInfo, ...] = (
         "delegate_task_async",
         "check_task",
         "steer_task",
+        "continue_task",
         "collect_task",
         "wait_tasks",
         "cancel_task",

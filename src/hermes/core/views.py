@@ -6,7 +6,7 @@ of output of a task, each cut to 500 characters, and the newest 40 paths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hermes.core.events import (
@@ -226,8 +226,8 @@ class TaskView:
         self.tool_count += 1
         self.steps += 1
         self.line(event.preview[:MAX_LINE])
-        self.files_read.update((path, None) for path in event.files_read[:MAX_FILES])
-        self.files_written.update((path, None) for path in event.files_written[:MAX_FILES])
+        _keep_newest(self.files_read, event.files_read)
+        _keep_newest(self.files_written, event.files_written)
         self.trace.append(
             ToolTrace(
                 tool=event.name,
@@ -263,6 +263,15 @@ class TaskView:
 
     def _receipt(self, receipt: str, verb: str) -> dict[str, object]:
         return self.receipts.setdefault(receipt, {"id": receipt, "verb": verb})
+
+
+def _keep_newest(known: dict[str, None], paths: Sequence[str]) -> None:
+    """Add paths in order of last use; of more than `MAX_FILES` the oldest go."""
+    for path in paths[-MAX_FILES:]:
+        known.pop(path, None)
+        known[path] = None
+    for path in list(known)[:-MAX_FILES]:
+        del known[path]
 
 
 # By type and not by a chain of checks: every event of a thousand children passes here.

@@ -11,7 +11,8 @@ from hermes.core.errors import ToolError
 from hermes.core.tools import CallContext, Tool, ToolEnv, ToolOutput, json_output
 from hermes.delegation.orders import read_names, read_order
 from hermes.delegation.schemas import WAIT_SCHEMA, async_schema
-from hermes.delegation.toolset import NOT_YET, Delegation
+from hermes.delegation.toolset import Delegation
+from hermes.delegation.verbs import NOT_YET
 from hermes.runtime.task import Task
 
 __all__ = ["AsyncDelegationToolset"]
@@ -47,6 +48,11 @@ class _Steer(msgspec.Struct, kw_only=True):
     message: Annotated[str, msgspec.Meta(description="What the child should do differently.")]
 
 
+class _Continue(msgspec.Struct, kw_only=True):
+    task_id: _TaskId
+    message: Annotated[str, msgspec.Meta(description="What the child should do next; it knows all it did before.")]
+
+
 class _Collect(msgspec.Struct, kw_only=True):
     task_id: _TaskId
     timeout: Annotated[float | None, msgspec.Meta(description="Seconds to wait at most. Default: until it ends.")] = (
@@ -74,6 +80,7 @@ class AsyncDelegationToolset:
         "delegate_task_async",
         "check_task",
         "steer_task",
+        "continue_task",
         "collect_task",
         "wait_tasks",
         "cancel_task",
@@ -93,6 +100,12 @@ class AsyncDelegationToolset:
             _tool("check_task", "State and newest output of a task you started. Never waits.", _One, self._check),
             _tool(
                 "steer_task", "Send a correction to a running task; it reads it at its next step.", _Steer, self._steer
+            ),
+            _tool(
+                "continue_task",
+                "Let a task that has ended go on, with everything it knows and a next message.",
+                _Continue,
+                self._continue,
             ),
             _tool("collect_task", "Wait for a task to end and get its report.", _Collect, self._collect),
             _tool("wait_tasks", _WAIT, _Wait, self._wait, parameters=WAIT_SCHEMA),
@@ -130,7 +143,17 @@ class AsyncDelegationToolset:
         task = self._find(arguments.task_id, context)
         if isinstance(task, ToolOutput):
             return task
-        return _output(await self._delegation.verbs.steer(task, arguments.message, sender=context.scope.task_id))
+        sender, receipt = context.scope.task_id, str(context.key)
+        return _output(await self._delegation.verbs.steer(task, arguments.message, sender=sender, receipt=receipt))
+
+    async def _continue(self, arguments: _Continue, context: CallContext) -> ToolOutput:
+        task = self._find(arguments.task_id, context)
+        if isinstance(task, ToolOutput):
+            return task
+        sender, receipt = context.scope.task_id, str(context.key)
+        return _output(
+            await self._delegation.verbs.continue_task(task, arguments.message, sender=sender, receipt=receipt)
+        )
 
     async def _collect(self, arguments: _Collect, context: CallContext) -> ToolOutput:
         task = self._find(arguments.task_id, context)

@@ -20,16 +20,13 @@ from hermes.delegation.policy import ChildOrder, DelegationPolicy, child_spec
 from hermes.delegation.report import Reports
 from hermes.delegation.schemas import TINY_PARALLEL_SCHEMA, Offer, delegate_schema, parallel_schema, spawn_schema
 from hermes.delegation.structured import check_schema
-from hermes.delegation.verbs import TaskVerbs
+from hermes.delegation.verbs import NOT_YET, TaskVerbs
 from hermes.runtime.control import Control
 from hermes.runtime.spec import ModelChoice, SpawnRequest, TaskSpec
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
 
 __all__ = ["Delegation", "DelegationToolset"]
-
-#: One answer of ours never carries more children than providers allow calls in a message.
-NOT_YET = "No result exists yet. Do not report or guess an outcome; it arrives by itself as a new message."
 
 
 def _any_model(_choice: ModelChoice) -> None:

@@ -17,8 +17,10 @@ from hermes.runtime.control import Control
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
 
-__all__ = ["Answer", "TaskVerbs"]
+__all__ = ["NOT_YET", "Answer", "TaskVerbs"]
 
+#: Said wherever a task was started and nobody waits for it.
+NOT_YET = "No result exists yet. Do not report or guess an outcome; it arrives by itself as a new message."
 #: Ended tasks that a listing shows, newest first.
 SHOWN_ENDED = 50
 
@@ -74,17 +76,32 @@ class TaskVerbs:
             answer["receipts"] = list(view.receipts.values())
         return answer
 
-    async def steer(self, task: Task, message: str, *, sender: str = "user") -> Answer:
-        """Queue a correction for the task's next boundary."""
+    async def steer(self, task: Task, message: str, *, sender: str = "user", receipt: str = "") -> Answer:
+        """Queue a correction for the task's next boundary; the same `receipt` asks once."""
         if not message.strip():
             return {"error": "message is required: say what the task should do differently"}
-        receipt = await self._control.steer(task, message, sender=sender)
-        if receipt is None:
+        queued = await self._control.steer(task, message, sender=sender, receipt=receipt)
+        if queued is None:
             return _not_running(task)
         return {
             "ok": True,
             "message": "Queued; the task reads it before its next request.",
-            "receipt": {"id": receipt.id, "state": receipt.state},
+            "receipt": {"id": queued.id, "state": queued.state},
+        }
+
+    async def continue_task(self, task: Task, message: str, *, sender: str = "user", receipt: str = "") -> Answer:
+        """Let a task that has ended go on with its history and `message`; the same `receipt` asks once."""
+        if not message.strip():
+            return {"error": "message is required: say what the task should do next"}
+        queued = await self._control.continue_task(task, message, sender=sender, receipt=receipt)
+        if isinstance(queued, str):
+            return {"ok": False, "error": queued}
+        return {
+            "ok": True,
+            "task_id": task.id,
+            "attempt": task.attempt,
+            "message": f"It goes on with what it knows. {NOT_YET}",
+            "receipt": {"id": queued.id, "state": queued.state},
         }
 
     async def collect(self, task: Task, *, timeout: float | None, caller: Task | None, room_tokens: int) -> Answer:

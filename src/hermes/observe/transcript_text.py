@@ -73,7 +73,9 @@ def _ended(event: TaskEnded) -> str:
 
 
 def _turn(event: TurnEnded) -> str:
-    return f"request {event.turn} failed after {event.duration:.1f}s: {_cut(event.error)}" if event.error else ""
+    if event.error:
+        return f"request {event.turn} failed after {event.duration:.1f}s: {_cut(event.error)}"
+    return f"unfinished children: {' '.join(event.unfinished_children)}" if event.unfinished_children else ""
 
 
 def _entry(event: EntryAdded) -> str:

@@ -18,7 +18,6 @@ from hermes.core.toolsets import ToolsetRegistry
 from hermes.core.turn import TurnSettings
 from hermes.runtime.approval import Gate
 from hermes.runtime.control import Control
-from hermes.runtime.journal import TaskJournal
 from hermes.runtime.spec import ModelChoice
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
@@ -95,16 +94,7 @@ class Builder:
         await self._prepare(task)
         tools = self._tools(task, model)
         restored = task.history
-        history = restored or History(
-            TaskJournal(
-                task,
-                supervisor.store,
-                redact=self._redact,
-                now=self._clock.now,
-                consumed=supervisor.consumed,
-                delivered=lambda receipt, position: control.delivered(task, receipt, position),
-            )
-        )
+        history = restored or History(control.journal(task))
         task.history, task.offered = history, self._specs_of(tools)
         if restored is None:
             self._begin(task, history)

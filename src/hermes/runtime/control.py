@@ -13,11 +13,15 @@ from typing import Literal
 import anyio
 import msgspec
 
+from hermes.core.errors import AdmissionRefused, UsageError
 from hermes.core.events import ControlDelivered, ControlReceived, ControlRefused
 from hermes.core.inbox import FollowUp, SteerMessage
 from hermes.core.messages import Content, Text
+from hermes.core.result import async_status
 from hermes.core.scope import TaskScope
 from hermes.core.views import TaskView
+from hermes.runtime.journal import TaskJournal
+from hermes.runtime.restoring import close_open_work, load_history, narrowed
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
 from hermes.store.ops import InboxRow, MarkInbox, Op, PutInbox, TouchSession, Unit
@@ -82,11 +86,16 @@ class Control:
 
     # -- talking to a task ------------------------------------------------------------------------------------------
 
-    async def steer(self, task: Task, text: str, *, sender: str = "user") -> Receipt | None:
-        """Store a correction and queue it for the next boundary. None: the task has ended."""
+    async def steer(self, task: Task, text: str, *, sender: str = "user", receipt: str = "") -> Receipt | None:
+        """Store a correction and queue it for the next boundary. None: the task has ended.
+
+        The same `receipt` asks once, however often it is given.
+        """
+        if known := self.view(task).receipts.get(receipt):
+            return Receipt(id=receipt, state=str(known["state"]))
         if task.ended or task.ending:
             return None
-        receipt = self._receipt()
+        receipt = receipt or self._receipt()
         await self._store(task, receipt, "steer", text, sender)
         if task.ended or task.ending:
             self._refuse(task, receipt, "steer", "the task ended")
@@ -108,6 +117,64 @@ class Control:
         task.inbox.follow_up(FollowUp(receipt=receipt, content=parts, at=self._supervisor.clock.now()))
         return Receipt(id=receipt, state="queued")
 
+    async def continue_task(
+        self, task: Task, message: str, *, sender: str = "user", receipt: str = ""
+    ) -> Receipt | str:
+        """Let a task that has ended go on with its history and a next input: same id, another attempt.
+
+        Its rights are never wider than its parent's are now; its next end is told anew. The same `receipt` asks once,
+        however often it is given. Returns a sentence where the task cannot go on.
+        """
+        if known := self.view(task).receipts.get(receipt):
+            return Receipt(id=receipt, state=str(known["state"]))
+        row = self._row(task, receipt or self._receipt(), "continue", message, sender)
+        refused = await self.go_on(task, row, (PutInbox(row=row),))
+        return Receipt(id=row.receipt, state="queued") if refused is None else refused
+
+    async def go_on(self, task: Task, row: InboxRow, more: Sequence[Op] = ()) -> str | None:
+        """`continue_task` with the stored message `row`; `more` is written with it. Returns why it cannot go on."""
+        supervisor = self._supervisor
+        restored = None
+        if task.ended:
+            await task.done.wait()  # what it left is cleared away
+            restored = await load_history(supervisor.store, task.id, self.journal(task))
+        if not task.ended:  # never, or somebody else was faster
+            return f"Task {task.id} has not ended (status: {async_status(task.state)}): use steer_task to correct it."
+        parent = task.parent
+        if parent is not None and not task.spec.detached and (parent.ended or parent.ending):
+            return f"Task {task.id} cannot go on: {parent.id}, which started it, has ended. Continue that one."
+        reason = f"the task had ended: {self.view(task).exit_reason}"
+        try:
+            ticket = supervisor.reopen(task, narrowed(task.spec, parent, supervisor.policy), more)
+        except (AdmissionRefused, UsageError) as refusal:
+            return f"Task {task.id} cannot go on: {refusal}"
+        task.emit(ControlReceived(receipt=row.receipt, verb=row.verb, text=row.text, sender=row.sender))
+        if restored is not None:
+            task.history, task.budget.turns = restored.history, restored.turns
+            close_open_work(task, restored.history, reason, supervisor.clock.now())
+        self.take_follow_up(task, row)
+        supervisor.resume(task, ticket)
+        await ticket.wait()
+        return None
+
+    @staticmethod
+    def take_follow_up(task: Task, row: InboxRow) -> None:
+        """Put a stored next input where the task reads it."""
+        source = "user" if row.sender == "user" else "follow_up"
+        task.inbox.follow_up(FollowUp(receipt=row.receipt, content=(Text(row.text),), at=row.created_at, source=source))
+
+    def journal(self, task: Task) -> TaskJournal:
+        """Where the history of a task is written."""
+        supervisor = self._supervisor
+        return TaskJournal(
+            task,
+            supervisor.store,
+            redact=supervisor.redact,
+            now=supervisor.clock.now,
+            consumed=supervisor.consumed,
+            delivered=lambda receipt, position: self.delivered(task, receipt, position),
+        )
+
     def delivered(self, task: Task, receipt: str, position: int) -> None:
         """A control message stands in the history."""
         task.emit(ControlDelivered(receipt=receipt, verb=self._verb(task, receipt), position=position))
@@ -120,25 +187,27 @@ class Control:
         return f"{self._supervisor.owner[:8]}-{self._receipts}"
 
     async def _store(self, task: Task, receipt: str, verb: str, text: str, sender: str) -> None:
-        redacted = self._supervisor.redact(text.encode("utf-8", "replace")).decode()
-        row = InboxRow(
-            receipt=receipt,
-            task_id=task.id,
-            verb=verb,
-            text=redacted,
-            sender=sender,
-            state="queued",
-            created_at=self._supervisor.clock.now(),
-        )
+        row = self._row(task, receipt, verb, text, sender)
         ops: list[Op] = [PutInbox(row=row)]
         if verb == "follow_up":
             # The session is named after what was said in it first.
             first = task.history is None or task.history.last is None
-            title = " ".join(redacted.split())[:80] if first and not task.inbox.follow_ups else None
+            title = " ".join(row.text.split())[:80] if first and not task.inbox.follow_ups else None
             ops.append(TouchSession(session_id=task.scope.session_id, updated_at=row.created_at, title=title))
         ticket = self._supervisor.store.submit(Unit(ops=tuple(ops)))
-        task.emit(ControlReceived(receipt=receipt, verb=verb, text=redacted, sender=sender))
+        task.emit(ControlReceived(receipt=receipt, verb=verb, text=row.text, sender=sender))
         await ticket.wait()
+
+    def _row(self, task: Task, receipt: str, verb: str, text: str, sender: str) -> InboxRow:
+        return InboxRow(
+            receipt=receipt,
+            task_id=task.id,
+            verb=verb,
+            text=self._supervisor.redact(text.encode("utf-8", "replace")).decode(),
+            sender=sender,
+            state="queued",
+            created_at=self._supervisor.clock.now(),
+        )
 
     def _refuse(self, task: Task, receipt: str, verb: str, reason: str) -> None:
         self._supervisor.store.submit(Unit(ops=(MarkInbox(receipt=receipt, state="refused"),)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import anyio
@@ -11,14 +12,27 @@ import msgspec
 
 from hermes.core.agent import Outcome
 from hermes.core.codec import encode_json
-from hermes.core.errors import HermesError, OperatorError
-from hermes.core.events import ControlMissed, TaskEnded, TaskSuspended
+from hermes.core.errors import HermesError
+from hermes.core.events import ControlMissed, TaskEnded, TaskSuspended, TurnEnded
 from hermes.core.messages import plain_text
 from hermes.core.result import ChildRef, TaskResult, Verdict, async_status, exit_reason
 from hermes.core.views import TaskView
 from hermes.runtime.diagnosis import write_diagnosis
+from hermes.runtime.rows import queued_event
+from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
-from hermes.store.ops import DeliveryRow, EndTask, Fence, MarkInbox, Op, PutDelivery, SetTaskState, Unit
+from hermes.store.ops import (
+    DeliveryRow,
+    EndTask,
+    Fence,
+    MarkInbox,
+    Op,
+    PutDelivery,
+    ReopenTask,
+    SetTaskState,
+    Ticket,
+    Unit,
+)
 
 if TYPE_CHECKING:
     from hermes.runtime.supervisor import Supervisor
@@ -92,6 +106,21 @@ class Ending:
             child = supervisor.tasks.get(end.task_id)
             if child is not None:
                 supervisor.tell(child)
+
+    def take_back(self, task: Task, spec: TaskSpec, more: Sequence[Op]) -> Ticket:
+        """Take the end back, in memory and on its way to the disk in one step."""
+        supervisor = self._supervisor
+        view = supervisor.bus.tree.tasks[task.id]
+        request = SpawnRequest(spec=spec, group=view.group, index=view.index, count=max(1, len(task.together)))
+        task.reopen(spec)
+        ticket = supervisor.store.submit(
+            Unit(
+                ops=(ReopenTask(task_id=task.id, spec=supervisor.redact(encode_json(spec))), *more),
+                fences=(Fence(task_id=task.id, owner=task.owner, epoch=task.epoch),),
+            )
+        )
+        task.emit(queued_event(task, request, supervisor.admission.waiting() + 1))
+        return ticket
 
     async def _kept(self, task: Task, text: str) -> str:
         """Keep the whole report for a reader whose context has little room; the path, empty where it is not kept."""
@@ -189,8 +218,8 @@ class Ending:
             subtree_usage=tree.subtree_usage(task.id),
             model=view.model,
             tool_trace=tuple(view.trace),
-            files_read=tuple(view.files_read)[:40],
-            files_written=tuple(view.files_written)[:40],
+            files_read=tuple(view.files_read),
+            files_written=tuple(view.files_written),
             missed_steer=tuple(steer.text for steer in task.inbox.steers),
             children=tuple(ChildRef(task_id=child.id, status=async_status(child.state)) for child in task.children),
             output=tuple(view.lines),
@@ -232,6 +261,17 @@ def _verdict(task: Task) -> Verdict:
     return Verdict(schema_valid=False, schema_errors=("the task ended before its answer was checked",))
 
 
-def failure_of(result: TaskResult) -> OperatorError:
-    """The error a caller raises for a task that did not complete."""
-    return OperatorError(result.error or f"the task ended as {result.state}")
+def first_of(error: Exception) -> Exception:
+    """The first plain error in a group of errors; groups wrap even a single one."""
+    while isinstance(error, ExceptionGroup):
+        plain = [inner for inner in error.exceptions if isinstance(inner, HermesError)]
+        error = plain[0] if plain else error.exceptions[0]
+    return error
+
+
+def with_unfinished(event: TurnEnded, task: Task) -> TurnEnded:
+    """The end of a conversation's turn; an answer given while children still work says which."""
+    pending = () if event.calls or event.error or event.purpose != "main" else task.living_children()
+    if not pending:
+        return event
+    return msgspec.structs.replace(event, unfinished_children=tuple(child.id for child in pending))

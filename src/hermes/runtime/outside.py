@@ -46,10 +46,11 @@ class Outside:
     async def run(self) -> None:
         """Look again and again; ends only by cancellation."""
         while True:
-            with anyio.move_on_after(LOOK_EVERY):
+            with anyio.move_on_after(LOOK_EVERY) as scope:
                 await (self._rung() if self._rung is not None else anyio.sleep_forever())
             supervisor = self._supervisor
-            if supervisor.broken is None and any(not task.ended for task in supervisor.tasks.values()):
+            rung = not scope.cancelled_caught
+            if supervisor.broken is None and (rung or any(not task.ended for task in supervisor.tasks.values())):
                 try:
                     await self.look()
                 except StoreError as error:
@@ -60,7 +61,7 @@ class Outside:
         supervisor = self._supervisor
         for row in await supervisor.store.queued(supervisor.owner):
             task = supervisor.tasks.get(row.task_id)
-            if supervisor.closing:
+            if supervisor.closing or supervisor.adopting:  # whoever takes a session up reads what was asked of it
                 return
             if row.verb == RELEASE:
                 await self._release(row, task)
@@ -87,9 +88,17 @@ class Outside:
             await supervisor.store.submit(Unit(ops=(gone, mark))).wait()
 
 
-async def apply_message(supervisor: Supervisor, control: Control, task: Task, row: InboxRow) -> None:
-    """Do to a task of this process what a queued row says, and answer in the row."""
+async def apply_message(
+    supervisor: Supervisor, control: Control, task: Task, row: InboxRow, *, taken_up: bool = False
+) -> None:
+    """Do to a task of this process what a queued row says, and answer in the row. `taken_up`: the task comes from a
+    lost process, so that a message may be one that it had begun to go on with."""
     store = supervisor.store
+    refused: str | None = None
+    if row.verb == "continue" and (task.ended or not taken_up):
+        refused = await control.go_on(task, row)
+        if refused is None:
+            return
     if row.verb in (ADOPT, RELEASE):  # it is being done by whoever has the task now
         store.submit(Unit(ops=(MarkInbox(receipt=row.receipt, state="delivered"),)))
         return
@@ -105,8 +114,12 @@ async def apply_message(supervisor: Supervisor, control: Control, task: Task, ro
         else:
             task.emit(ControlRefused(receipt=row.receipt, verb=row.verb, reason=reason))
 
-    if task.ended or task.ending:
+    if refused is not None:
+        answer("refused", refused)
+    elif task.ended or task.ending:
         answer("missed")
+    elif row.verb == "continue":
+        control.take_follow_up(task, row)
     elif row.verb == "steer":
         task.inbox.steer(SteerMessage(receipt=row.receipt, text=row.text, sender=row.sender, at=row.created_at))
     elif row.verb == "follow_up":

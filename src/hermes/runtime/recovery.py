@@ -8,7 +8,7 @@ unfinished task enters the ordinary loop with the history it has. Looking adopts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import anyio
 import anyio.to_thread
@@ -18,16 +18,15 @@ from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.codec import decode_entry
 from hermes.core.errors import OperatorError, OwnershipLost, UsageError
 from hermes.core.events import Envelope, TaskAdopted
-from hermes.core.history import History, Segment
-from hermes.core.messages import Assistant, Entry, Summary, ToolResult, Usage, User
-from hermes.core.model import ToolSpec
+from hermes.core.messages import Assistant, ToolResult, Usage
 from hermes.core.result import ENDED
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.views import TreeView
 from hermes.environments.process import end_leftovers
 from hermes.runtime.control import Control
-from hermes.runtime.journal import TaskJournal
+from hermes.runtime.finding import find_session
 from hermes.runtime.outside import apply_message
+from hermes.runtime.restoring import load_history
 from hermes.runtime.rows import fold_events, queued_event, stored_result, stored_spec
 from hermes.runtime.spec import SpawnRequest
 from hermes.runtime.supervisor import Supervisor
@@ -35,8 +34,6 @@ from hermes.runtime.task import Task
 from hermes.store.ops import AdoptTasks, CallRow, ReopenTask, Store, TaskRow, TouchSession, Unit
 
 __all__ = ["CutOff", "Recovery", "SessionReport"]
-
-_tools = msgspec.json.Decoder(tuple[ToolSpec, ...])
 
 
 class CutOff(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,21 +84,7 @@ class Recovery:
         Raises:
             UsageError: there is none, or several; the text names the nearest.
         """
-        sessions = await self._store.sessions(limit=500)
-        usable = [row for row in sessions if row.source != "batch"]
-        if wanted == "latest":
-            if not usable:
-                raise UsageError("there is no session to go on with; start one with hermes chat")
-            return usable[0].session_id
-        if await self._store.session(wanted) is not None:
-            return wanted
-        matches = [row for row in usable if row.session_id.startswith(wanted)] or [
-            row for row in usable if row.title.lower() == wanted.lower()
-        ]
-        if len(matches) == 1:
-            return matches[0].session_id
-        names = ", ".join(row.session_id for row in (matches or usable)[:3]) or "none"
-        raise UsageError(f"{'several sessions match' if matches else 'no session matches'} '{wanted}'; near: {names}")
+        return await find_session(self._store, wanted)
 
     async def look(self, session_id: str) -> SessionReport:
         """What there is to take up. Adopts nothing, changes nothing."""
@@ -167,6 +150,13 @@ class Recovery:
             UsageError: there is no such session.
             OperatorError: another process has it open, or took it up first.
         """
+        self._supervisor.adopting += 1
+        try:
+            return await self._adopt(session_id, interactive, say, children)
+        finally:
+            self._supervisor.adopting -= 1
+
+    async def _adopt(self, session_id: str, interactive: bool | None, say: str, children: bool) -> Task:
         rows = await self._store.tasks(session_id)
         main = next((row for row in rows if row.parent_id is None), None)
         if main is None:
@@ -184,19 +174,14 @@ class Recovery:
             again = row.task_id == main.task_id and main.ended_at is not None
             changed = interactive if row.task_id == main.task_id else None
             tasks[row.task_id] = self._put_together(row, tasks, counted=again, interactive=changed)
+        _group(rows, tasks)
         unfinished = [tasks[row.task_id] for row in rows if row.ended_at is None]
-        asked = []
         for task in unfinished:
             await self._restore_history(task)
-            asked += [(task, message) for message in await self._store.inbox(task.id) if message.state == "queued"]
-        for row in rows:
-            for delivery in await self._store.deliveries(row.task_id):
-                child = tasks.get(delivery.child_id)
-                if child is not None and child.ended:
-                    child.delivery = "pending"
-                    self._supervisor.tell(child)
-        for task, message in asked:
-            await apply_message(self._supervisor, self._control, task, message)
+        await self._tell_ends(rows, tasks)
+        for message in await self._store.queued(self._supervisor.owner):
+            if message.task_id in tasks:
+                await apply_message(self._supervisor, self._control, tasks[message.task_id], message, taken_up=True)
         if not children:
             under = [task for task in unfinished if task.parent is not None]
             await self._control.cancel(under, "the conversation was reopened without it")
@@ -206,6 +191,20 @@ class Recovery:
             task.emit(TaskAdopted(epoch=task.epoch))
             self._supervisor.resume(task)
         return tasks[main.task_id]
+
+    async def _tell_ends(self, rows: Sequence[TaskRow], tasks: Mapping[str, Task]) -> None:
+        """Tell the ends that nobody was told of yet."""
+        ended = []
+        for row in rows:
+            ended += [
+                tasks[delivery.child_id]
+                for delivery in await self._store.deliveries(row.task_id)
+                if delivery.child_id in tasks and tasks[delivery.child_id].ended
+            ]
+        for child in ended:
+            child.delivery = "pending"
+        for child in ended:
+            self._supervisor.tell(child)
 
     async def _take(self, session_id: str, rows: Sequence[TaskRow], main: TaskRow) -> None:
         """Become the owner of every task; one process wins."""
@@ -279,61 +278,15 @@ class Recovery:
                 )
             )
             return
-        for level in task.budget.chain():
-            level.tokens += view.usage.total
-            level.cost += view.usage.cost_usd or 0.0
-            level.requests += view.api_calls
-            level.calls += view.tool_count
+        task.budget.recall(view.usage, requests=view.api_calls, calls=view.tool_count)
 
     async def _restore_history(self, task: Task) -> None:
         """Load the last segment of a task and its open calls; end what commands it left."""
-        stored = await self._store.segment(task.id)
-        if stored is None:
+        restored = await load_history(self._store, task.id, self._control.journal(task))
+        if restored is None:
             return  # it never came to its first entry: it begins as a new one
-        entries = [
-            (position, decode_entry(body)) for position, body in await self._store.entries(task.id, stored.start)
-        ]
-        if entries and isinstance(entries[0][1], Summary):
-            tail = await self._store.entries(task.id, entries[0][1].upto)
-            kept = [(position, decode_entry(body)) for position, body in tail if position < stored.start]
-            entries[1:1] = kept
-        calls = await self._open_calls(task, entries)
-        began = [call for call in calls if call.state == "started"]
-        await self._end_commands(task, began)
-        task.history = History(
-            TaskJournal(
-                task,
-                self._store,
-                redact=self._supervisor.redact,
-                now=self._supervisor.clock.now,
-                consumed=self._supervisor.consumed,
-                delivered=lambda receipt, position: self._control.delivered(task, receipt, position),
-            ),
-            segment=Segment(
-                number=stored.segment,
-                start=stored.start,
-                system=stored.system,
-                nonce=stored.nonce,
-                tools=_tools.decode(stored.tools),
-            ),
-            entries=entries,
-            results={
-                (call.position, call.index): result
-                for call in calls
-                if call.result is not None and isinstance(result := decode_entry(call.result), ToolResult)
-            },
-            began=[(call.position, call.index) for call in began],
-        )
-        task.budget.turns = _turns(entries)
-
-    async def _open_calls(self, task: Task, entries: Sequence[tuple[int, Entry]]) -> list[CallRow]:
-        """The rows of the newest reply's calls that have no result in the history."""
-        for position, entry in reversed(entries):
-            if isinstance(entry, ToolResult):
-                return []
-            if isinstance(entry, Assistant):
-                return await self._store.calls(task.id, position) if entry.calls else []
-        return []
+        await self._end_commands(task, restored.began)
+        task.history, task.budget.turns = restored.history, restored.turns
 
     async def _end_commands(self, task: Task, began: Sequence[CallRow]) -> None:
         """End what a lost process left of started calls, before anything is said about their effect."""
@@ -343,16 +296,16 @@ class Recovery:
                 await anyio.to_thread.run_sync(end_leftovers, key, call.pgid, call.process_started)
 
 
+def _group(rows: Sequence[TaskRow], tasks: Mapping[str, Task]) -> None:
+    """Let tasks know those that the same call spawned."""
+    groups: dict[tuple[str | None, str], list[Task]] = {}
+    for row in rows:
+        if row.group_id:
+            groups.setdefault((row.parent_id, row.group_id), []).append(tasks[row.task_id])
+    for group in groups.values():
+        for task in group if len(group) > 1 else ():
+            task.together = tuple(group)
+
+
 def _label(row: TaskRow) -> str:
     return stored_spec(row).label or " ".join(row.goal.split())[:40] or row.kind
-
-
-def _turns(entries: Sequence[tuple[int, Entry]]) -> int:
-    """Replies since the last input of a person."""
-    count = 0
-    for _, entry in reversed(entries):
-        if isinstance(entry, User):
-            break
-        if isinstance(entry, Assistant):
-            count += 1
-    return count

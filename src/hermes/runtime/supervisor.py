@@ -15,23 +15,23 @@ from anyio.abc import TaskGroup
 
 from hermes.core.agent import Agent, Outcome
 from hermes.core.clock import Clock
-from hermes.core.errors import AdmissionRefused, HermesError, OperatorError, OwnershipLost, StoreError
+from hermes.core.errors import AdmissionRefused, OperatorError, OwnershipLost, StoreError
 from hermes.core.events import Envelope, Event, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
 from hermes.core.history import DONE, Pending
 from hermes.core.ids import IdSource, random_hex, task_id
-from hermes.core.inbox import ChildEnd
 from hermes.core.messages import plain_text
 from hermes.core.scope import CallKey, TaskScope
 from hermes.runtime.admission import Admission
 from hermes.runtime.budgets import SessionBudgets
 from hermes.runtime.bus import Bus
 from hermes.runtime.deadlines import Deadlines
-from hermes.runtime.ending import Ending
+from hermes.runtime.delivery import Delivery
+from hermes.runtime.ending import Ending, first_of, with_unfinished
 from hermes.runtime.policy import Policy
 from hermes.runtime.rows import queued_event, task_row
-from hermes.runtime.spec import SpawnRequest
+from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
-from hermes.store.ops import AddTask, Fence, Op, SetTaskState, Store, Unit
+from hermes.store.ops import AddTask, Fence, Op, SetTaskState, Store, Ticket, Unit
 
 __all__ = ["Build", "Policy", "Supervisor"]
 
@@ -68,12 +68,14 @@ class Supervisor:
         self.notice = notice
         self.redact = redact
         self.closing = False
+        self.adopting = 0  # sessions that are being taken up right now
         self.broken: StoreError | None = None
         self._build = build
         self._ids = ids
         self._used: set[str] = set()
         self._live: dict[str, int] = {}  # tasks under a root that have not ended, by the root's id
         self._ending = Ending(self)
+        self._delivery = Delivery(self)
         self._group: TaskGroup | None = None
         self._deadlines = Deadlines(bus.tree)
 
@@ -89,6 +91,8 @@ class Supervisor:
         """Stamp an event and publish it."""
         if task.spec.limits.inactivity is not None and isinstance(event, _PROGRESS):
             task.last_step = anyio.current_time()
+        if isinstance(event, TurnEnded) and task.spec.interactive:
+            event = with_unfinished(event, task)
         self.bus.publish(
             Envelope(
                 seq=self.bus.next_sequence(),
@@ -131,6 +135,10 @@ class Supervisor:
         tasks = [self._create(request, session_id, parent) for request in requests]
         if key is not None and parent is not None:
             parent.spawned[(key.position, key.index)] = tasks
+        if len(tasks) > 1 and requests[0].group:
+            together = tuple(tasks)
+            for task in tasks:
+                task.together = together
         now = self.clock.now()
         rows = [
             AddTask(row=task_row(task, request, key, now, self.redact))
@@ -213,11 +221,23 @@ class Supervisor:
                 root = task.scope.root_id
                 self._live[root] = self._live.get(root, 0) + 1
 
-    def resume(self, task: Task) -> None:
-        """Run a registered task that was restored: it enters the same loop with the history it has."""
+    def reopen(self, task: Task, spec: TaskSpec, more: Sequence[Op]) -> Ticket:
+        """Take back the end of a task, to go on as `spec` says; `more` is written with it. `resume` then runs it.
+
+        Raises:
+            AdmissionRefused, UsageError: as `spawn`. Nothing was changed.
+        """
+        self._admit([SpawnRequest(spec=spec)], task.scope.session_id, task.parent)
+        self._delivery.withdraw(task)
+        if task.parent is not None:
+            self._live[task.scope.root_id] = self._live.get(task.scope.root_id, 0) + 1
+        return self._ending.take_back(task, spec, more)
+
+    def resume(self, task: Task, row: Pending = DONE) -> None:
+        """Run a registered task that was restored, once `row` stands: it enters the loop with the history it has."""
         if self._group is None:
             raise OperatorError("the runtime is not running")
-        self._group.start_soon(self._life, task, DONE, name=task.id)
+        self._group.start_soon(self._life, task, row, name=task.id)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -316,30 +336,16 @@ class Supervisor:
                 await task.inbox.changed()
 
     def tell(self, child: Task) -> None:
-        """Put a child's end into the inbox of whoever has to hear of it, unless somebody is collecting it."""
-        if child.delivery != "pending" or child.collectors:
-            return
-        target = self.listener(child)
-        if target is not None:
-            target.inbox.notify(ChildEnd(task_id=child.id, text=self.notice(child), at=self.clock.now()))
+        """Let whoever has to hear of a child's end hear of it."""
+        self._delivery.tell(child)
 
     def listener(self, child: Task) -> Task | None:
         """The nearest living ancestor, who hears of a child's end."""
-        ancestor = child.parent
-        while ancestor is not None and (ancestor.ended or ancestor.ending):
-            ancestor = ancestor.parent
-        return ancestor
+        return self._delivery.listener(child)
 
     def consumed(self, child_id: str) -> bool:
         """Mark a child's end as told; False when it was, or is not known here."""
-        child = self.tasks.get(child_id)
-        if child is None or child.delivery != "pending":
-            return False
-        child.delivery = "consumed"
-        target = self.listener(child)
-        if target is not None:
-            target.inbox.withdraw(child_id)
-        return True
+        return self._delivery.consumed(child_id)
 
     def left(self, task: Task) -> None:
         """A task has ended: it no longer counts as live."""
@@ -387,11 +393,3 @@ class Supervisor:
         with anyio.move_on_after(10, shield=True):
             for task in tasks:
                 await task.done.wait()
-
-
-def first_of(error: Exception) -> Exception:
-    """The first plain error in a group of errors; groups wrap even a single one."""
-    while isinstance(error, ExceptionGroup):
-        plain = [inner for inner in error.exceptions if isinstance(inner, HermesError)]
-        error = plain[0] if plain else error.exceptions[0]
-    return error

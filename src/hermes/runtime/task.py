@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import anyio
+import msgspec
 
 from hermes.core.agent import Outcome
 from hermes.core.environment import Environment
@@ -50,6 +51,7 @@ class Task:
         self.epoch = 1
         self.attempt = 1
         self.children: list[Task] = []
+        self.together: tuple[Task, ...] = ()  # it and those that the same call spawned
         self.spawned: dict[tuple[int, int], list[Task]] = {}  # children by the call that made them: position, index
         self.state = "queued"
         self.inbox = Inbox()
@@ -87,6 +89,18 @@ class Task:
     def ended(self) -> bool:
         """Whether the task has its result."""
         return self.result is not None
+
+    def reopen(self, spec: TaskSpec) -> None:
+        """Take the end back: the task is as one that is queued, with another attempt and the specification it gets."""
+        self.spec = spec
+        self.scope = msgspec.structs.replace(self.scope, role=spec.role)
+        self.attempt += 1
+        self.state, self.result, self.verdict, self.outcome = "queued", None, Verdict(), None
+        self.inbox, self.cancel_scope = Inbox(), anyio.CancelScope()
+        self.stop, self.stop_text, self.diagnosis = None, "", ""
+        self.ending = self.closed = self.resting = self.hushed = False
+        self.done, self.started = anyio.Event(), anyio.Event()
+        self.delivery, self.started_at, self.rested_at = "none", None, 0
 
     def rest(self, outcome: Outcome) -> None:
         """The conversation rests: keep how its last turn went, and wake whoever waits for that."""

@@ -187,7 +187,14 @@ def _reopen(tables: Tables, op: ReopenTask) -> None:
     tables.put(
         tables.tasks,
         op.task_id,
-        replace(row, state="suspended", ended_at=None, end=None, attempt=row.attempt + 1),
+        replace(
+            row,
+            state="suspended",
+            ended_at=None,
+            end=None,
+            attempt=row.attempt + 1,
+            spec=row.spec if op.spec is None else op.spec,
+        ),
     )
 
 

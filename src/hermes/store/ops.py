@@ -103,9 +103,11 @@ class EndTask(Row, frozen=True, kw_only=True, gc=False):
 
 class ReopenTask(Row, frozen=True, kw_only=True, gc=False):
     """Take back the end of a task that goes on: it is suspended again and its attempt counts one more. Its delivery is
-    taken back too, so that its next end is told anew. A task that has not ended is left."""
+    taken back too, so that its next end is told anew. `spec` replaces its specification when not None. A task that has
+    not ended is left."""
 
     task_id: str
+    spec: bytes | None = None
 
 
 class PutSegment(Row, frozen=True, kw_only=True, gc=False):

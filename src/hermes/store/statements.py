@@ -165,7 +165,8 @@ _CONSUME = "UPDATE deliveries SET consumed_by = ?2 WHERE child_id = ?1 AND (cons
 _SHOW = "UPDATE deliveries SET shown_at = ?2 WHERE child_id = ?1 AND consumed_by IS NULL AND shown_at IS NULL"
 _ADOPT = "UPDATE tasks SET owner = ?3, epoch = epoch + 1 WHERE session_id = ?1 AND owner = ?2"
 _REOPEN = (
-    "UPDATE tasks SET state = 'suspended', ended_at = NULL, \"end\" = NULL, attempt = attempt + 1 "
+    "UPDATE tasks SET state = 'suspended', ended_at = NULL, \"end\" = NULL, attempt = attempt + 1, "
+    "spec = coalesce(?2, spec) "
     "WHERE task_id = ?1 AND ended_at IS NOT NULL"
 )
 _UNDELIVER = "DELETE FROM deliveries WHERE child_id = ?1"
@@ -193,7 +194,7 @@ _STEPS: dict[type[Any], _Step] = {
     AddEvent: _Step(14, _insert("events", EventRow), _row),
     AddOwner: _Step(15, _insert("owners", OwnerRow), _row),
     AdoptTasks: _Step(16, _ADOPT, astuple, must_change=True),
-    ReopenTask: _Step(18, _REOPEN, astuple, first=_Step(17, _UNDELIVER, astuple)),
+    ReopenTask: _Step(18, _REOPEN, astuple, first=_Step(17, _UNDELIVER, lambda op: (op.task_id,))),
     ShowDelivery: _Step(19, _SHOW, astuple, _DELIVERIES, lambda op: op.child_id),
     DeleteSession: _Step(20, "DELETE FROM sessions WHERE session_id = ?1", lambda op: (op.session_id,)),
 }
