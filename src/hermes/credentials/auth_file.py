@@ -1,4 +1,4 @@
-"""The credential pool in `auth.json`, a format shared with other programs: read, never written.
+"""The credential pool in `auth.json`, a format shared with other programs: reading it. `auth_change` writes it.
 
 Only plain keys are taken: logins that need refreshing belong to the program that made them, since a refresh here would
 log that program out.
@@ -6,8 +6,9 @@ log that program out.
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,17 +17,31 @@ from hermes.core.errors import OperatorError
 
 __all__ = ["PoolEntry", "read_auth_file"]
 
+#: Seconds for which a mark that names no time is believed.
+UNNAMED_REST = 600.0
+
 _SECRET_FIELDS = ("access_token", "refresh_token", "api_key", "agent_key")
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One credential; `provider` as the file names it (`openrouter`, `custom:<name>`). Only `usable` ones are sent."""
+    """One credential; `provider` as the file names it (`openrouter`, `custom:<name>`). Only `usable` ones are sent.
+
+    An entry whose `source` is `env:NAME` holds no secret, only marks. `rests_until` is seconds since the epoch, 0 for a
+    key that does not rest; `reason` says why it rests.
+    """
 
     provider: str
     label: str
     secret: str
     base_url: str
     usable: bool
+    id: str = ""
+    source: str = ""
+    priority: int = 0
+    rests_until: float = 0.0
+    reason: Literal["", "rate_limit", "billing", "auth", "dead"] = ""
+    requests: int = 0
+    kind: str = "api_key"
 
     def __repr__(self) -> str:
         return f"PoolEntry(provider={self.provider!r}, label={self.label!r})"
@@ -35,8 +50,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
 def read_auth_file(path: Path) -> tuple[PoolEntry, ...]:
     """Read the pool, each provider's entries by priority; empty if there is no file.
 
-    Entries that only name a variable (`source: env:NAME`) hold no secret and are left out. Logins and dead entries are
-    returned with `usable` false, so that their secrets can be kept out of logs.
+    Entries that only name a variable (`source: env:NAME`) hold no secret. They, logins and dead entries are returned
+    with `usable` false; so their secrets can be kept out of logs.
 
     Raises:
         OperatorError: the file cannot be read or is no JSON object.
@@ -73,16 +88,49 @@ def _priority(entry: dict[str, Any]) -> int:
     return value if isinstance(value, int) else 0
 
 
+def _number(entry: dict[str, Any], name: str) -> float:
+    value = entry.get(name)
+    if isinstance(value, str):
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except ValueError:
+            return 0.0
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return 0.0
+    return value / 1_000 if value > 1e11 else float(value)
+
+
+def _rest(entry: dict[str, Any]) -> tuple[float, Literal["", "rate_limit", "billing", "auth", "dead"]]:
+    """Until when an entry rests, and why. A mark without a time holds for ten minutes."""
+    if entry.get("last_status") == "dead":
+        return 0.0, "dead"
+    if entry.get("last_status") != "exhausted":
+        return 0.0, ""
+    until = _number(entry, "last_error_reset_at") or _number(entry, "last_status_at") + UNNAMED_REST
+    code = entry.get("last_error_code")
+    return until, "billing" if code == 402 else "auth" if code in (401, 403) else "rate_limit"
+
+
 def _entries(provider: str, entry: dict[str, Any]) -> list[PoolEntry]:
-    plain = entry.get("auth_type", "api_key") == "api_key" and entry.get("last_status") != "dead"
+    kind = _text(entry, "auth_type") or "api_key"
+    plain = kind == "api_key" and entry.get("last_status") != "dead"
+    until, reason = _rest(entry)
+    source = _text(entry, "source")
+    names = [name for name in _SECRET_FIELDS if _text(entry, name)]
     return [
         PoolEntry(
             provider=provider,
             label=_text(entry, "label") or _text(entry, "id"),
-            secret=_text(entry, name),
+            secret=_text(entry, name) if name else "",
             base_url=_text(entry, "base_url"),
             usable=plain and name in ("access_token", "api_key"),
+            id=_text(entry, "id"),
+            source=source,
+            priority=_priority(entry),
+            rests_until=until,
+            reason=reason,
+            requests=int(_number(entry, "request_count")),
+            kind=kind,
         )
-        for name in _SECRET_FIELDS
-        if _text(entry, name)
+        for name in names or ([""] if source.startswith("env:") else [])
     ]

@@ -28,12 +28,18 @@ ADDRESSES: Mapping[str, str] = {name: address for name, _, address in PROVIDERS}
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A key with the address it belongs to. `secret` is empty for a local server that needs none."""
+    """A key with the address it belongs to. `secret` is empty for a local server that needs none.
+
+    `entry` is the pool's own record of it: its id, place, marks; None for a key of a variable that has none yet, whose
+    name is `variable`.
+    """
 
     provider: str
     base_url: str
     secret: str
     source: str
+    variable: str = ""
+    entry: PoolEntry | None = None
 
     def __repr__(self) -> str:
         return f"Key({self.provider} {self.base_url}, {self.source})"
@@ -86,6 +92,8 @@ def find_keys(environ: Mapping[str, str], dotenv: Mapping[str, str], pool: Itera
     Raises:
         UsageError: a `…_BASE_URL` is no address.
     """
+    pool = tuple(pool)
+    marks = {(entry.provider, entry.source): entry for entry in pool if entry.source.startswith("env:")}
     found: list[Key] = []
     for variables, label in ((environ, "environment"), (dotenv, ".env")):
         for name, prefix, address in PROVIDERS:
@@ -95,7 +103,16 @@ def find_keys(environ: Mapping[str, str], dotenv: Mapping[str, str], pool: Itera
             url = checked_url(given, variable) if given else address
             secret = variables.get(f"{prefix}_API_KEY", "").strip()
             if secret:
-                found.append(Key(provider=name, base_url=url, secret=secret, source=f"{prefix}_API_KEY ({label})"))
+                found.append(
+                    Key(
+                        provider=name,
+                        base_url=url,
+                        secret=secret,
+                        source=f"{prefix}_API_KEY ({label})",
+                        variable=f"{prefix}_API_KEY",
+                        entry=marks.get((name, f"env:{prefix}_API_KEY")),
+                    )
+                )
             elif own and is_local(url):
                 found.append(Key(provider=name, base_url=url, secret="", source=f"none, {variable} ({label})"))
     return (*found, *_pool_keys(pool))
@@ -108,9 +125,8 @@ def _pool_keys(pool: Iterable[PoolEntry]) -> list[Key]:
         url = entry.base_url or ADDRESSES.get(entry.provider, "")
         if entry.usable and url:
             source = f"auth.json, {entry.provider} {entry.label}".rstrip()
-            found.append(
-                Key(provider=entry.provider, base_url=checked_url(url, source), secret=entry.secret, source=source)
-            )
+            url = checked_url(url, source)
+            found.append(Key(provider=entry.provider, base_url=url, secret=entry.secret, source=source, entry=entry))
     return found
 
 

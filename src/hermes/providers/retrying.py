@@ -8,7 +8,7 @@ waiting does not cure is raised at once.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
@@ -19,6 +19,7 @@ import msgspec
 from hermes.core.errors import ModelError
 from hermes.core.messages import Assistant, Interrupted, Notice, Steer, Summary, ToolResult, Usage, User, plain_text
 from hermes.core.model import (
+    Announced,
     CallArguments,
     Delta,
     Model,
@@ -32,7 +33,7 @@ from hermes.core.model import (
 )
 from hermes.providers.profiles import with_cost
 
-__all__ = ["Backoff", "Retrying", "estimate_input"]
+__all__ = ["Backoff", "Meter", "Retrying", "estimate_input"]
 
 _TEXTS = frozenset((TextDelta, ThinkingDelta, CallArguments))
 #: Characters a token stands for, on average, where nobody counted.
@@ -83,12 +84,47 @@ def estimate_input(request: ModelRequest) -> int:
     return size // CHARS_PER_TOKEN
 
 
+class Meter:
+    """Counts what an attempt brought, for the case that it is lost."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._started = False
+        self._chars = 0
+        self._reported: Usage | None = None
+
+    def note(self, delta: Delta) -> None:
+        """Count one delta."""
+        kind = type(delta)
+        if kind is Announced:
+            return
+        self._started = True
+        if kind is Stop:
+            self.stopped = True
+        elif kind is UsageReport:
+            self._reported = delta.usage  # type: ignore[union-attr]
+        elif kind in _TEXTS:
+            self._chars += len(delta.text)  # type: ignore[union-attr]
+        elif kind is Restarted:  # what was lost before is reported by it
+            self.stopped, self._started, self._chars, self._reported = False, False, 0, None
+
+    def lost(self, request: ModelRequest, profile: ModelProfile) -> Usage:
+        """What the attempt cost, as far as it can be known: nothing where it brought nothing."""
+        if self._reported is not None:
+            return self._reported
+        if not self._started:
+            return Usage()
+        usage = Usage(input=estimate_input(request), output=-(-self._chars // CHARS_PER_TOKEN), estimated=True)
+        return with_cost(profile, usage)
+
+
 class Retrying:
     """A `Model` that asks `inner` up to `attempts` times.
 
     Args:
         inner: the model asked.
         attempts: requests in all, at least 1.
+        fewer: requests in all by the reason of the failure, where that is less.
         backoff: how long to wait between them.
         jitter: gives a number between 0 and 1, so that many tasks do not ask again in the same instant.
         sleep: waits; cancelled like any await.
@@ -99,12 +135,14 @@ class Retrying:
         inner: Model,
         attempts: int = 3,
         *,
+        fewer: Mapping[str, int] = {},  # noqa: B006 - never changed
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.inner = inner
         self.attempts = max(1, attempts)
+        self.fewer = fewer
         self.backoff = backoff
         self.jitter = jitter
         self.sleep = sleep
@@ -132,10 +170,7 @@ class _RetryingStream:
         self._deltas: AsyncIterator[Delta] | None = None
         self._attempt = 1
         self._wait = 0.0
-        self._chars = 0
-        self._started = False
-        self._stopped = False
-        self._reported: Usage | None = None
+        self._meter = Meter()
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,14 +191,7 @@ class _RetryingStream:
             delta = await (self._next() if deltas is None else deltas.__anext__())
         except ModelError as error:
             return await self._failed(error)
-        self._started = True
-        kind = type(delta)
-        if kind is Stop:
-            self._stopped = True
-        elif kind is UsageReport:
-            self._reported = delta.usage  # type: ignore[union-attr]
-        elif kind in _TEXTS:
-            self._chars += len(delta.text)  # type: ignore[union-attr]
+        self._meter.note(delta)
         return delta
 
     async def _next(self) -> Delta:
@@ -181,20 +209,11 @@ class _RetryingStream:
         context, self._context, self._deltas = self._context, None, None
         if context is not None:
             await context.__aexit__(type(error), error, error.__traceback__)
-        final = not error.retryable or error.permanent or self._stopped
-        if final or self._attempt >= self._retrying.attempts:
+        retrying = self._retrying
+        attempts = min(retrying.attempts, retrying.fewer.get(error.reason, retrying.attempts))
+        if not error.retryable or error.permanent or self._meter.stopped or self._attempt >= attempts:
             raise error
-        self._wait = self._retrying.backoff.wait(error, self._attempt, self._retrying.jitter())
+        self._wait = retrying.backoff.wait(error, self._attempt, retrying.jitter())
         self._attempt += 1
-        usage = self._lost()
-        self._chars, self._started, self._reported = 0, False, None
+        usage, self._meter = self._meter.lost(self._request, retrying.profile), Meter()
         return Restarted(self._attempt, error.reason, self._wait, usage)
-
-    def _lost(self) -> Usage:
-        """What the attempt that failed cost, as far as it can be known: nothing where it brought nothing."""
-        if self._reported is not None:
-            return self._reported
-        if not self._started:
-            return Usage()
-        usage = Usage(input=estimate_input(self._request), output=-(-self._chars // CHARS_PER_TOKEN), estimated=True)
-        return with_cost(self._retrying.profile, usage)

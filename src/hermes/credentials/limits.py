@@ -1,0 +1,225 @@
+"""What is learned of a provider's limits, for each credential and model: how many requests a second, how many at once.
+
+Both admit every request. The rate is a token bucket, filled by what the provider's headers say or else by the spacing
+of its refusals; the number at once grows while all is clean and everything that is allowed is used, and shrinks once an
+episode. Those who wait stand in two lines, requests that a person looks at before the others, and trees take turns in
+each. It knows no keys and speaks to nobody. Processes do not share what they learned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+import anyio
+
+from hermes.credentials.bucket import Bucket
+from hermes.credentials.queueing import Line, Waiter
+
+__all__ = ["LOCAL_START", "LearnedLimit", "LearnedLimits", "START"]
+
+#: Requests at once before anything is known: of a provider on the network, and of a server on this machine, which
+#: queues rather than refuses.
+START, LOCAL_START = 64, 1024
+#: What remains of the requests at once after an episode.
+SHRINK = 0.8
+
+
+class LearnedLimit:
+    """Permits for the requests of one credential to one model. A permit is the moment it was given (loop seconds).
+
+    Args:
+        start: requests at once before anything is known.
+        now: seconds of the loop's clock.
+    """
+
+    def __init__(self, *, start: int = START, now: Callable[[], float] = anyio.current_time) -> None:
+        self.at_once = float(start)
+        self.in_flight = 0
+        self.refused = 0
+        self._now = now
+        self._bucket = Bucket()
+        self._front, self._back = Line(), Line()
+        self._ramp = True  # nothing was refused yet: grow by leaps
+        self._episode = -math.inf  # permits given before belong to the last episode
+        self._paused = -math.inf
+        self._answered = -math.inf
+        self._held = 0.0  # how long a request takes, smoothed
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Requests a second that are thought to be allowed; None where no limit was met."""
+        return self._bucket.rate
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a permit."""
+        return len(self._front) + len(self._back)
+
+    # -- permits ----------------------------------------------------------------------------------------------------
+
+    def try_acquire(self, tokens: float = 0.0) -> float | None:
+        """A permit if there is one at once and nobody waits for it. `tokens` are those of the request."""
+        return None if self.waiting else self._grant(tokens)
+
+    async def acquire(
+        self, *, tree: str = "", foreground: bool = False, again: bool = False, tokens: float = 0.0
+    ) -> float | None:
+        """Wait for a permit; None if `evict` sent the waiters away. `again`: refused before, so it goes first."""
+        waiter = Waiter(tokens)
+        line = self._front if foreground else self._back
+        line.push(tree, waiter, first=again)
+        self._pump()
+        try:
+            await waiter.event.wait()
+        except BaseException:
+            if waiter.permit is not None:
+                self.release(waiter.permit)
+            else:
+                line.remove(tree, waiter)
+                self._pump()
+            raise
+        return waiter.permit
+
+    def release(self, permit: float) -> None:
+        """Give a permit back: the request is over, however it ended."""
+        self.in_flight -= 1
+        took = self._now() - permit
+        self._held = took if not self._held else 0.9 * self._held + 0.1 * took
+        if self.waiting:
+            self._pump()
+
+    def evict(self) -> None:
+        """Send everybody who waits away, to ask with another key."""
+        while (waiter := self._front.pop() or self._back.pop()) is not None:
+            waiter.event.set()
+        self._stop_timer()
+
+    def estimate(self) -> float:
+        """Seconds that a request which comes now will wait, roughly; 0 where that is not known."""
+        now, ahead = self._now(), self.waiting + 1
+        by_count = ahead / self.at_once * self._held if self.in_flight >= int(self.at_once) else 0.0
+        by_rate = (ahead - 1) / self._bucket.rate if self._bucket.rate else 0.0
+        return max(self._paused - now, 0.0) + max(self._bucket.delay(now, 0.0) + by_rate, by_count)
+
+    # -- what came of it --------------------------------------------------------------------------------------------
+
+    def answered(self, permit: float) -> None:
+        """The provider accepted the request of `permit`."""
+        now = self._now()
+        self._answered = now
+        self._bucket.accepted(permit)
+        if self.in_flight >= int(self.at_once) or self.waiting and self._bucket.rate is None:
+            self.at_once += 2.0 if self._ramp else 1.0 / self.at_once
+            if self.waiting:
+                self._pump()
+
+    def limited(self, permit: float, wait: float | None) -> None:
+        """The provider refused the request for its rate; `wait` are the seconds it named."""
+        now = self._now()
+        self.refused += 1
+        fresh = permit > self._episode
+        if fresh:
+            self._shrink(now)
+        self._bucket.refused(now, fresh=fresh)
+        if wait is not None:
+            self._paused = max(self._paused, now + wait)
+        self._rearm()
+
+    def overloaded(self, permit: float) -> None:
+        """The provider could not take the request: it is asked for less at once, its rate stays."""
+        if permit > self._episode:
+            self._shrink(self._now())
+
+    def contended(self, permit: float) -> bool:
+        """Whether others were answered since `permit`: a refusal was then a matter of turn and not of the key."""
+        return self._answered > permit
+
+    def reported(self, kind: str, limit: float, remaining: float, reset: float) -> None:
+        """What headers say: of `limit` requests (or tokens) `remaining` are left, all are back in `reset` seconds."""
+        now = self._now()
+        if kind == "tokens":
+            self._bucket.report_tokens(now, limit, remaining, reset)
+        else:
+            self._bucket.report(now, limit, remaining, reset, under_way=max(0, self.in_flight - 1))
+        if self.waiting:
+            self._rearm()
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the size of a request matters: the provider said that few tokens are left."""
+        return self._bucket.counts_tokens
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _shrink(self, now: float) -> None:
+        self._episode, self._ramp = now, False
+        self.at_once = max(1.0, min(self.at_once, math.ceil(SHRINK * max(1, self.in_flight))))
+
+    def _grant(self, tokens: float) -> float | None:
+        now = self._now()
+        if self.in_flight >= int(self.at_once) or now < self._paused:
+            return None
+        if not self._bucket.take(now, tokens, pressed=self.waiting > 0):
+            return None
+        self.in_flight += 1
+        return now
+
+    def _pump(self) -> None:
+        """Give what there is to whoever is first; set the timer if only time is missing."""
+        while (line := self._front if len(self._front) else self._back if len(self._back) else None) is not None:
+            waiter = line.peek()
+            permit = self._grant(waiter.tokens)
+            if permit is None:
+                self._set_timer(waiter.tokens)
+                return
+            line.pop()
+            waiter.permit = permit
+            waiter.event.set()
+        self._stop_timer()
+
+    def _rearm(self) -> None:
+        self._stop_timer()
+        if self.waiting:
+            self._pump()
+
+    def _set_timer(self, tokens: float) -> None:
+        if self._timer is not None or self.in_flight >= int(self.at_once):
+            return  # a release pumps
+        now = self._now()
+        delay = max(self._paused - now, self._bucket.delay(now, tokens), 0.001)
+        # a timer of the loop and not a sleeping waiter: whoever sleeps may be cancelled, and the others go on
+        self._timer = asyncio.get_running_loop().call_later(delay, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+
+class LearnedLimits:
+    """The limits of a process, one for each (provider, credential, model), made when first asked for."""
+
+    def __init__(self, *, now: Callable[[], float] = anyio.current_time) -> None:
+        self._now = now
+        self._limits: dict[tuple[str, str, str], LearnedLimit] = {}
+
+    def of(self, provider: str, credential: str, model: str, *, start: int = START) -> LearnedLimit:
+        """The limit of a credential of `provider` with `model`, the same object each time."""
+        key = (provider, credential, model)
+        limit = self._limits.get(key)
+        if limit is None:
+            self._limits[key] = limit = LearnedLimit(start=start, now=self._now)
+        return limit
+
+    def evict(self, provider: str, credential: str) -> None:
+        """Send away whoever waits for this credential, whatever the model."""
+        for (owner, name, _), limit in self._limits.items():
+            if owner == provider and name == credential:
+                limit.evict()
