@@ -38,12 +38,6 @@ def test_a_call_is_charged_to_every_level_and_settled_by_what_was_used() -> None
         assert budget.held_cost == pytest.approx(0)
 
 
-def test_a_released_call_leaves_nothing() -> None:
-    session, (child,) = tree(Limits(tokens=1_000), 1)
-    child.reserve(300, 0.5).release()
-    assert (session.tokens, session.cost, session.requests, session.held_tokens) == (0, 0, 0, 0)
-
-
 @pytest.mark.fault("B021")
 def test_a_limit_on_requests_holds_for_the_whole_tree() -> None:
     _, (one, two) = tree(Limits(requests=5), 2)
@@ -87,7 +81,7 @@ def test_what_is_only_held_warns_nobody() -> None:
     children[1].reserve(10).settle(Usage(input=10))
     children[1].settled()
     assert heard == []
-    held.release()
+    held.settle(Usage())
     assert session.tokens == 10
 
 

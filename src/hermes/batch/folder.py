@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -217,8 +216,3 @@ def write_error(path: Path, error: OSError) -> OperatorError:
             f"no room on the disk for {path}. What is written so far stands; free some, then use --resume."
         )
     return OperatorError(f"cannot write {path}: {error.strerror or error}. Correct that, then use --resume.")
-
-
-def plain_values(meta: RunMeta) -> dict[str, Any]:
-    """Return the settings of a run as plain values, for people."""
-    return {name: value for name, value in msgspec.structs.asdict(meta.settings).items() if value is not None}

@@ -57,13 +57,6 @@ class Reservation:
             budget.held_cost -= self._cost
         self._budget.root.free()
 
-    def release(self) -> None:
-        """Give everything back: no call was made."""
-        if self._open:
-            self.settle(Usage())
-            for budget in self._budget.chain():
-                budget.requests -= 1
-
 
 #: Called with kind, used, limit, whose limit it is, and whether nobody was told of it before.
 Warn = Callable[[LimitKind, float, float, str, bool], None]
@@ -134,7 +127,7 @@ class Budget:
         """Put other limits in the place of these; the marks at 80 % count anew."""
         self.limits = limits
         self._told.clear()
-        self.free()
+        self.root.free()
 
     def recall(self, usage: Usage, *, requests: int, calls: int = 0) -> None:
         """Charge this budget and its ancestors for what was used before this process: nothing is checked."""

@@ -8,7 +8,16 @@ import msgspec
 
 from hermes.core.messages import Usage
 
-__all__ = ["CheckResult", "ChildRef", "TaskResult", "ToolTrace", "Verdict", "async_status", "delegate_status", "exit_reason"]
+__all__ = [
+    "CheckResult",
+    "ChildRef",
+    "TaskResult",
+    "ToolTrace",
+    "Verdict",
+    "async_status",
+    "delegate_status",
+    "exit_reason",
+]
 
 #: The ends of a task, in core words.
 ENDED = frozenset({"completed", "exhausted", "timed_out", "cancelled", "failed"})

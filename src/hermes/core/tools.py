@@ -68,8 +68,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     `run` is awaited with the parsed arguments; a blocking function goes through `runtime/blocking.py`. `safe_to_repeat`
     says that running the same call twice does no harm. `interactive` tools are never run beside others.
-    `waits_for_children` marks calls during which the task lends its running slot. `timeout` is seconds, None = none.
-    `describe` makes the one-line preview a person sees.
+    `timeout` is seconds, None = none. `describe` makes the one-line preview a person sees.
     """
 
     name: str

@@ -61,7 +61,6 @@ class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, object] = {}
     compaction: Compaction = Compaction()
     restate: Callable[[], str] = lambda: ""
-    before_ask: Callable[[], object] | None = None
 
 
 class Turns:

@@ -8,7 +8,7 @@ that cannot be used becomes a note with its line; nothing here fails because of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -259,8 +259,3 @@ class _Reader:
 def _one_line(text: str, limit: int = 300) -> str:
     line = " ".join(text.replace("\\n", " ").split())
     return "".join(letter for letter in line if letter.isprintable())[:limit]
-
-
-def names_of(types: Iterable[AgentType]) -> str:
-    """The names, for a refusal."""
-    return ", ".join(agent.name for agent in types) or "none"
