@@ -274,15 +274,6 @@ def _keep_newest(known: dict[str, None], paths: Sequence[str]) -> None:
         del known[path]
 
 
-def _keep_newest(known: dict[str, None], paths: Sequence[str]) -> None:
-    """Add paths in order of last use; of more than `MAX_FILES` the oldest go."""
-    for path in paths[-MAX_FILES:]:
-        known.pop(path, None)
-        known[path] = None
-    for path in list(known)[:-MAX_FILES]:
-        del known[path]
-
-
 # By type and not by a chain of checks: every event of a thousand children passes here.
 _FOLDS: Mapping[type[Any], Callable[[TaskView, Any, float], None]] = {
     TaskQueued: TaskView._queued,
