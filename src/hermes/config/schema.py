@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from hermes.config.endpoints import Effort, FallbackSettings, ModelOverride, ProviderSettings, RouteSettings
 from hermes.config.notify import NotifySettings
 from hermes.config.unused import KNOWN_UNUSED
 
@@ -24,6 +25,7 @@ __all__ = [
     "CompressionSettings",
     "DelegationSettings",
     "DisplaySettings",
+    "FallbackSettings",
     "Field",
     "ModelOverride",
     "ModelSettings",
@@ -40,7 +42,6 @@ AtLeastOne = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 WholeNotNegative = Annotated[int, Meta(ge=0)]
-Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
 
 
 def _env(*names: str) -> dict[str, Any]:
@@ -73,40 +74,6 @@ class ModelSettings(_Section, frozen=True, kw_only=True):
         Literal["", "native", "schema"],
         Meta(description="`schema` for an endpoint without tool calls of its own; empty: by the model."),
     ] = ""
-
-
-class ProviderSettings(_Section, frozen=True, kw_only=True):
-    """An endpoint of the user's own."""
-
-    name: str = ""
-    base_url: str = ""
-    api_key: str = ""
-    key_env: str = ""
-    model: str = ""
-
-
-class ModelOverride(_Section, frozen=True, kw_only=True):
-    """What the user knows better of one model. Prices are US dollars for a million tokens."""
-
-    context_length: int | None = None
-    max_output: int | None = None
-    price_input: float | None = None
-    price_output: float | None = None
-    price_cached: float | None = None
-    thinking: bool | None = None
-    tool_calling: Literal["", "native", "schema"] = ""
-
-
-class RouteSettings(_Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model that children may be given by name. `api_key` goes to the host of `base_url` or `provider` alone."""
-
-    model: str = ""
-    provider: str = ""
-    base_url: str = ""
-    api_key: str = ""
-    reasoning_effort: Effort = ""
-    request_overrides: dict[str, Any] = {}
-    description: str = ""
 
 
 class AgentSettings(_Section, frozen=True, kw_only=True):
@@ -336,6 +303,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "price_cached, thinking, tool_calling}`."
         ),
     ] = {}
+    fallback_providers: Annotated[
+        tuple[FallbackSettings, ...],
+        Meta(
+            description="Models that answer where the configured one cannot, in their order, for that one request: "
+            "`{provider, model, base_url, key_env, context_length}`."
+        ),
+    ] = ()
+    fallback_model: Annotated[
+        FallbackSettings | None, Meta(description="Older form with a single model; `fallback_providers` wins.")
+    ] = None
+    credential_pool_strategies: Annotated[
+        dict[str, str],
+        Meta(
+            description="Which of several keys is taken, by provider: `fill_first` (also for any other word), "
+            "`round_robin`, `least_used`, `random`."
+        ),
+    ] = {}
     toolsets: Annotated[
         tuple[str, ...], Meta(description="Toolsets added to the default ones where a platform has no list of its own.")
     ] = ("hermes-cli",)
@@ -352,6 +336,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     notify: NotifySettings = NotifySettings()
     display: DisplaySettings = DisplaySettings()
     compression: CompressionSettings = CompressionSettings()
+
+    @property
+    def fallbacks(self) -> tuple[FallbackSettings, ...]:
+        """The models that stand in; an entry without provider (or address) or model is passed over."""
+        listed = self.fallback_providers or ((self.fallback_model,) if self.fallback_model is not None else ())
+        return tuple(entry for entry in listed if entry.model and (entry.provider or entry.base_url))
 
     @property
     def endpoints(self) -> dict[str, ProviderSettings]:

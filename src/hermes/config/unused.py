@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["KNOWN_UNUSED"]
 
 _UNUSED = """
-    provider base_url api_key api_mode fallback_providers fallback_model credential_pool_strategies
+    provider base_url api_key api_mode
     custom_toolsets mcp_servers prefill_messages_file auxiliary kanban goals personalities skills memory gateway hooks
     web browser voice tts stt security logging checkpoints session_reset privacy cron updates
     model.streaming model.api_mode model.max_tokens

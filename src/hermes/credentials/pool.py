@@ -13,8 +13,6 @@ from typing import Literal
 
 import msgspec
 
-from hermes.core.errors import UsageError
-
 __all__ = ["STRATEGIES", "Cooldowns", "Credential", "CredentialPool", "Lease", "Rest"]
 
 Strategy = Literal["fill_first", "round_robin", "least_used", "random"]
@@ -248,6 +246,12 @@ class _Ring:
             requests=key.requests + key.uses,
         )
 
+    def change(self, key: _Key) -> Credential:
+        """The mark of a key, with the uses since the last one."""
+        state = msgspec.structs.replace(self.state(key), requests=key.uses)
+        key.requests, key.uses, key.marked = key.requests + key.uses, 0, False
+        return state
+
 
 class CredentialPool:
     """The keys of a process, by provider.
@@ -268,7 +272,7 @@ class CredentialPool:
         choose: Callable[[int], int] = random.randrange,
     ) -> None:
         self._now = now
-        self._strategies = {name: _strategy(name, word) for name, word in (strategies or {}).items()}
+        self._strategies = {name: _strategy(word) for name, word in (strategies or {}).items()}
         self._cooldowns = cooldowns
         self._choose = choose
         self._rings: dict[str, _Ring] = {}
@@ -329,19 +333,18 @@ class CredentialPool:
         ring = self._rings[provider]
         return tuple(ring.state(key) for key in ring.keys)
 
-    def marks(self, provider: str) -> tuple[Credential, ...]:
-        """The keys whose marks changed since this was last asked."""
+    def marks(self, provider: str, *, uses: bool = False) -> tuple[Credential, ...]:
+        """The keys whose marks changed since this was last asked, `requests` being the uses since then.
+
+        With `uses` those that were only used are among them.
+        """
         ring = self._rings[provider]
-        changed = [key for key in ring.keys if key.marked]
-        for key in changed:
-            key.marked = False
-        return tuple(ring.state(key) for key in changed)
+        return tuple(ring.change(key) for key in ring.keys if key.marked or (uses and key.uses))
 
 
-def _strategy(provider: str, word: str) -> Strategy:
+def _strategy(word: str) -> Strategy:
+    """The strategy of this name; `fill_first` for any other word, as other programs that share the settings take it."""
     for known in STRATEGIES:
         if word == known:
             return known
-    raise UsageError(
-        f"credential_pool_strategies.{provider}: there is no strategy {word!r}. Known: {', '.join(STRATEGIES)}."
-    )
+    return "fill_first"
