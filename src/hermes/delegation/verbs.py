@@ -60,7 +60,9 @@ class TaskVerbs:
         }
         if self._reports.transcript is not None:
             answer["live_transcript"] = self._reports.transcript(task)
-        if task.state == "queued":
+        if task.state == "suspended":
+            answer |= {"since": view.last_activity, "how_to_resume": _how_to_resume(task)}
+        elif task.state == "queued":
             answer["position"] = admission.place(task)
         elif not task.ended:
             answer["phase"] = f"{view.phase} {view.phase_detail}".strip()
@@ -107,29 +109,46 @@ class TaskVerbs:
     async def collect(self, task: Task, *, timeout: float | None, caller: Task | None, room_tokens: int) -> Answer:
         """Wait for the end of a task, at most `timeout` seconds, and answer with its report; the task goes on.
 
-        `room_tokens` is what the reader's context has left: the report is cut to a share of it.
+        `room_tokens` is what the reader's context has left: the report is cut to a share of it. A suspended task is not
+        waited for.
         """
-        ended = task.ended or await self._control.collect(
-            [task], timeout=None if timeout is None else max(0.0, timeout), caller=caller
-        )
-        return self._reports.collected(
+        suspended, _, in_time = await self._awaited([task], "all", timeout, caller)
+        answer = self._reports.collected(
             task,
             self._reports.room_for(1, room_tokens),
-            timed_out=not ended,
+            timed_out=not in_time,
             elapsed=self._control.seconds(task),
             lines=list(self._control.view(task).lines),
         )
+        return answer | ({"how_to_resume": _how_to_resume(task)} if suspended else {})
 
     async def wait(
         self, tasks: Sequence[Task], *, mode: Literal["all", "any"], timeout: float | None, caller: Task | None
     ) -> Answer:
-        """Wait until all (or any) of the tasks ended; says which did, in the order they were asked for."""
-        ended = await self._control.collect(tasks, mode=mode, timeout=timeout, caller=caller)
-        return {
+        """Wait until all (or any) of the tasks ended; says which did, in the order they were asked for.
+
+        A suspended task ends nothing for `all` and counts as ended for `any`; it is named in `suspended`.
+        """
+        suspended, awaited, in_time = await self._awaited(tasks, mode, timeout, caller)
+        answer: Answer = {
             "ended": [task.id for task in tasks if task.ended],
-            "running": [task.id for task in tasks if not task.ended],
-            "timed_out": not ended,
+            "running": [task.id for task in awaited if not task.ended],
+            "timed_out": not in_time,
         }
+        return answer | ({"suspended": [task.id for task in suspended]} if suspended else {})
+
+    async def _awaited(
+        self, tasks: Sequence[Task], mode: Literal["all", "any"], timeout: float | None, caller: Task | None
+    ) -> tuple[list[Task], list[Task], bool]:
+        """Wait; returns those that are suspended, the others, and whether it was over in time."""
+        suspended = [task for task in tasks if task.state == "suspended" and not task.ended]
+        awaited = [task for task in tasks if task not in suspended]
+        limit = None if timeout is None else max(0.0, timeout)
+        if not [task for task in awaited if not task.ended]:
+            return suspended, awaited, True
+        if mode == "any" and (suspended or any(task.ended for task in awaited)):
+            return suspended, awaited, True
+        return suspended, awaited, await self._control.collect(awaited, mode=mode, timeout=limit, caller=caller)
 
     async def await_tasks(
         self,
@@ -140,15 +159,8 @@ class TaskVerbs:
         caller: Task | None,
         room_tokens: int,
     ) -> Answer:
-        """As `wait`, with the reports: those that ended first, in the order they were asked for, then the others.
-
-        A suspended task ends nothing for `all` and counts as ended for `any`; it is named in `suspended`.
-        """
-        suspended = [task for task in tasks if task.state == "suspended" and not task.ended]
-        awaited = [task for task in tasks if task not in suspended]
-        limit = None if timeout is None else max(0.0, timeout)
-        over = mode == "any" and (suspended or any(task.ended for task in awaited)) or not awaited
-        in_time = bool(over) or await self._control.collect(awaited, mode=mode, timeout=limit, caller=caller)
+        """As `wait`, with the reports: those that ended first, in the order they were asked for, then the others."""
+        suspended, awaited, in_time = await self._awaited(tasks, mode, timeout, caller)
         ended = [task for task in tasks if task.ended]
         room = self._reports.room_for(max(1, len(ended)), room_tokens)
         reports = [
@@ -205,6 +217,10 @@ class TaskVerbs:
         if place:
             row["position"] = place
         return row
+
+
+def _how_to_resume(task: Task) -> str:
+    return f"hermes chat --resume {task.scope.session_id}"
 
 
 def _not_running(task: Task) -> Answer:
