@@ -102,7 +102,7 @@ async def test_a_command_whose_effect_is_unknown_is_not_repeated(tmp_path: Path)
     model = ScriptedModel("m", [reply(calls=[call("terminal", command=command)])])
     async with open_lab(model, workspace=tmp_path, memory=False) as lab:
         task = await lab.start("go")
-        await until(marker.exists)
+        await until(lambda: marker.exists() and marker.read_text())
     again = ScriptedModel("m", [reply("looked")], check=False)
     async with open_lab(again, workspace=tmp_path, memory=False) as lab:
         report = await lab.assembly.recovery.look(task.scope.session_id)
