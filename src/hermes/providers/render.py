@@ -11,21 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from hermes.core.codec import encode_json
-from hermes.core.messages import (
-    Assistant,
-    Entry,
-    Image,
-    Interrupted,
-    Notice,
-    Part,
-    Steer,
-    Summary,
-    Text,
-    ToolCall,
-    ToolResult,
-    User,
-    plain_text,
+from hermes.core.messages import Assistant, Entry, Image, Part, Text, ToolCall, ToolResult, plain_text
+from hermes.providers.rendering import (
+    NO_ANSWER,
+    NO_RESULT,
+    Rendering,
+    arguments_text,
+    notice_block,
+    result_text,
+    steer_block,
 )
 
 __all__ = ["Message", "ReasoningEcho", "render", "steer_block"]
@@ -34,16 +28,6 @@ Message = dict[str, Any]
 
 #: In which field earlier reasoning is sent back; few endpoints demand it, and most refuse or ignore it.
 ReasoningEcho = Literal["", "reasoning", "reasoning_content", "reasoning_details"]
-
-_MARKER = "OUT-OF-BAND USER MESSAGE"
-_NOTICE = "[RUNTIME NOTICE]\n{}\n[/RUNTIME NOTICE]"
-_NO_RESULT = "[no result: this call did not finish]"
-
-
-def steer_block(text: str, nonce: str) -> str:
-    """Return a correction between its marker lines; the nonce is what gives it authority."""
-    marker = f"{_MARKER} {nonce}".rstrip()
-    return f"[{marker}]\n{text}\n[/{marker}]"
 
 
 def render(
@@ -57,60 +41,35 @@ def render(
     """Return the messages of a request: system, `prefill`, then the entries."""
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     messages += [{"role": shown["role"], "content": shown["content"]} for shown in prefill]
-    rendering = _Rendering(messages, nonce, reasoning)
+    rendering = _ChatRendering(messages, nonce, reasoning)
     for entry in entries:
         rendering.add(entry)
     rendering.answer_calls()
     return messages
 
 
-class _Rendering:
-    """The messages so far and the calls of the last assistant message that have no result yet."""
-
+class _ChatRendering(Rendering):
     def __init__(self, messages: list[Message], nonce: str, reasoning: ReasoningEcho) -> None:
+        super().__init__(nonce)
         self._messages = messages
-        self._nonce = nonce
         self._reasoning = reasoning
-        self._open: dict[int, str] = {}
-        self._results: dict[int, ToolResult] = {}
-        self._ids: set[str] = set()
-
-    def add(self, entry: Entry) -> None:
-        if isinstance(entry, ToolResult):
-            self._result(entry)
-            return
-        self.answer_calls()
-        if isinstance(entry, Assistant):
-            self._assistant(entry)
-        elif isinstance(entry, User):
-            self._user(entry.content)
-        elif isinstance(entry, Steer):
-            folded = self._fold(steer_block(entry.text, self._nonce))
-            if not folded:
-                self._user((Text(entry.text),))
-        elif isinstance(entry, Notice):
-            text = _NOTICE.format(_defused(entry.text))
-            if not self._fold(text):
-                self._user((Text(text),))
-        elif isinstance(entry, Interrupted):
-            partial = f"{entry.partial}\n" if entry.partial else ""
-            self._append_assistant({"role": "assistant", "content": f"{partial}[{entry.reason}]"})
-        elif isinstance(entry, Summary):
-            self._user((Text(f"[Summary of the conversation so far]\n{entry.text}"),))
 
     @property
     def _role(self) -> str:
         return str(self._messages[-1]["role"]) if self._messages else ""
 
-    def _fold(self, text: str) -> bool:
-        """Append `text` to a tool message at the end: not every endpoint allows a user turn there."""
+    def begun(self) -> bool:
+        return self._role in ("user", "tool")
+
+    def fold(self, text: str) -> bool:
+        """Not every endpoint allows a user turn behind a tool message."""
         if self._role != "tool":
             return False
         last = self._messages[-1]
         last["content"] = f"{last['content']}\n\n{text}"
         return True
 
-    def _user(self, content: Sequence[Part]) -> None:
+    def user(self, content: Sequence[Part]) -> None:
         if self._role != "user":
             self._messages.append({"role": "user", "content": _user_content(content)})
             return
@@ -121,19 +80,17 @@ class _Rendering:
         else:
             last["content"] = [*_as_parts(before), *_as_parts(more)]
 
-    def _append_assistant(self, message: Message) -> None:
-        if self._role not in ("user", "tool"):
-            self._messages.append({"role": "user", "content": _NOTICE.format("Go on.")})
-        self._messages.append(message)
+    def said(self, text: str) -> None:
+        self._messages.append({"role": "assistant", "content": text})
 
-    def _assistant(self, entry: Assistant) -> None:
+    def assistant(self, entry: Assistant, ids: Sequence[str]) -> None:
         message: Message = {"role": "assistant", "content": entry.text or None}
         if entry.calls:
-            message["tool_calls"] = [self._call(index, call) for index, call in enumerate(entry.calls)]
+            message["tool_calls"] = [_call(call_id, call) for call_id, call in zip(ids, entry.calls, strict=True)]
         elif not entry.text:
-            message["content"] = "[no answer]"
+            message["content"] = NO_ANSWER
         self._echo(entry, message)
-        self._append_assistant(message)
+        self._messages.append(message)
 
     def _echo(self, entry: Assistant, message: Message) -> None:
         if self._reasoning == "reasoning_details":
@@ -143,56 +100,19 @@ class _Rendering:
         elif self._reasoning and entry.thinking:
             message[self._reasoning] = entry.thinking
 
-    def _call(self, index: int, call: ToolCall) -> Message:
-        call_id = call.id or f"call_{index}"
-        # Some providers number their calls anew in each turn, others give none; endpoints refuse a repeated id.
-        if call_id in self._ids:
-            call_id = f"{call_id}_{len(self._ids)}"
-        self._ids.add(call_id)
-        self._open[index] = call_id
-        return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
-
-    def _result(self, result: ToolResult) -> None:
-        if result.index in self._open:
-            # The first result of a call holds; they are written together, in the order of the calls.
-            self._results.setdefault(result.index, result)
-            if len(self._results) == len(self._open):
-                self.answer_calls()
-        else:
-            text = f"Result of an earlier call of {result.name}:\n{_tool_text(result)}"
-            self._user((Text(_NOTICE.format(text)),))
-
-    def answer_calls(self) -> None:
-        """Write one tool message for each call of the last assistant message."""
-        if not self._open:
-            return
+    def results(self, answered: Sequence[tuple[str, ToolResult | None]]) -> None:
         pictures: list[Part] = []
-        for index, call_id in self._open.items():
-            result = self._results.get(index)
-            text = _NO_RESULT if result is None else _tool_text(result)
+        for call_id, result in answered:
+            text = NO_RESULT if result is None else result_text(result)
             self._messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
             if result is not None:
                 pictures += [part for part in result.content if isinstance(part, Image)]
-        self._open, self._results = {}, {}
         if pictures:  # a tool message holds text only
-            self._user((Text(_NOTICE.format("Pictures from the tool results above:")), *pictures))
+            self.user((Text(notice_block("Pictures from the tool results above:")), *pictures))
 
 
-def _tool_text(result: ToolResult) -> str:
-    text = plain_text(result.content)
-    return _defused(text) if text else "[no output]"
-
-
-def _defused(text: str) -> str:
-    """Spoil the marker in text that a tool or a child brings: it carries the user's authority."""
-    return text.replace(_MARKER, _MARKER.lower())
-
-
-def _arguments(call: ToolCall) -> str:
-    """The argument text to send back: as it was written where that is a JSON object, since servers parse it again."""
-    if call.raw and not call.invalid and call.raw.lstrip().startswith("{"):
-        return call.raw
-    return encode_json(call.arguments).decode()
+def _call(call_id: str, call: ToolCall) -> Message:
+    return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": arguments_text(call)}}
 
 
 def _user_content(content: Sequence[Part]) -> str | list[Message]:
