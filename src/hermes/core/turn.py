@@ -394,4 +394,4 @@ def _safe(estimated: int) -> int:
 
 
 def _was_cut(message: Assistant) -> bool:
-    return message.stop == "length" or message.finish in ("length", "max_tokens")
+    return message.stop == "length" or message.finish in ("length", "max_tokens", "max_output_tokens")

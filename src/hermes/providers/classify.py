@@ -44,6 +44,7 @@ def _words(*texts: str) -> re.Pattern[str]:
 _BILLING = _words(
     "insufficient_quota", r"\bbilling\b", r"key limit exceeded", r"spending limit", r"payment required", r"\bcredits?\b"
 )  # fmt: skip
+_NO_CREDIT = _words("credit balance is too low")
 _TRANSIENT = _words("try again", "resets? (at|in)", "retry", "temporar")
 _USAGE = _words("usage limit", "rate limit", "quota", "limit reached")
 _CONTEXT = _words(
@@ -54,7 +55,7 @@ _MODEL = _words(
     "model[ _]not[ _](found|exist|available)", "no such model", "unknown model", "invalid model", "not a valid model",
     r"\bmodels?\b[^\n]{0,80}?\b(not found|does not exist|doesn't exist)",
     r"\bmodel \S{1,80} is not (supported|available)",
-    "no endpoints found for",
+    "no endpoints found for", r"not_found_error\b.{0,80}\bmodel:", r"\bmodel: .{0,120}\bnot_found_error",
 )  # fmt: skip
 _POLICY = _words("data policy", "privacy (policy|settings)", "guardrail", r"provider[ _]policy", "publication policy")
 _CONTENT = _words("content[ _](policy|filter|management)", r"\bmoderation\b", r"\bflagged\b", "safety (system|policy)")
@@ -78,8 +79,8 @@ _ADVICE: dict[ModelErrorReason, str] = {
     "model_not_found": "Use a name that the endpoint offers (`-m`).",
     "provider_policy_blocked": "The provider's data or privacy settings of this account exclude the model.",
     "content_policy_blocked": "The provider refuses this content; change the request.",
-    "format_error": "The endpoint does not accept this request; check that it speaks Chat Completions.",
-    "malformed_response": "Ask again; if it stays, check that the address is a Chat Completions endpoint.",
+    "format_error": "The endpoint does not accept this request; check its address and wire format (`api_mode`).",
+    "malformed_response": "Ask again; if it stays, check the address and its wire format (`api_mode`).",
     "unknown": "Check the address: it usually ends in /v1.",
 }
 _PERMANENT: frozenset[ModelErrorReason] = frozenset(
@@ -188,6 +189,7 @@ _REFUSALS: tuple[tuple[re.Pattern[str], ModelErrorReason], ...] = (
     (_CONTEXT, "context_overflow"),
     (_MODEL, "model_not_found"),
     (_CONTENT, "content_policy_blocked"),
+    (_NO_CREDIT, "billing"),
 )
 
 
@@ -220,7 +222,7 @@ def status_error(origin: Origin, status: int, body: bytes, headers: Mapping[str,
 
 
 _NAMED: tuple[tuple[re.Pattern[str], int], ...] = (
-    (_words("rate[ _]limit", "too many requests"), 429),
+    (_words("rate[ _]limit", "too many requests", "insufficient_quota"), 429),
     (_words("invalid_request", "bad request"), 400),
     (_words("authentication", "invalid.{0,8}api.?key"), 401),
     (_words("permission"), 403),

@@ -12,7 +12,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -83,6 +83,8 @@ class HttpModel(ABC):
         self._encoded_tools: tuple[tuple[ToolSpec, ...], msgspec.Raw] = ((), msgspec.Raw(b"[]"))
         self._naming = anyio.Lock()
         self._left_out: frozenset[str] = frozenset()
+        #: Takes the headers of every answer: what they say of limits is for whoever gives permits.
+        self.on_headers: Callable[[Mapping[str, str]], None] | None = None
 
     # -- what a format gives ----------------------------------------------------------------------------------------
 
@@ -190,6 +192,8 @@ class HttpModel(ABC):
         response = await post(
             self._session_source(), self._reply_url, body=body, headers=headers, limit=self.limits.first_byte
         )
+        if self.on_headers is not None:
+            self.on_headers(response.headers)
         if response.status == 200:
             return response, b""
         try:
@@ -247,6 +251,7 @@ class HttpModel(ABC):
             if parameter == "reasoning_effort" and (request.reasoning_effort != "none" or _VALUE.search(message)):
                 return False
             self._left_out = self._left_out | {parameter}
+            self._encoded_tools = ((), msgspec.Raw(b"[]"))
             return True
         return self._left_out != before
 

@@ -26,6 +26,16 @@ _FIELD = re.compile(
 )
 _RESET_AT = re.compile(r'"(?:resets_at|reset_at|quotaResetTimeStamp|X-RateLimit-Reset)"\s*:\s*"?([0-9T:.Z+-]+)')
 
+_ANTHROPIC = "anthropic-ratelimit"
+#: (what is left, when it begins anew) of each limit that providers report beside their answers.
+_LIMITS = (
+    *((f"x-ratelimit-remaining-{kind}", f"x-ratelimit-reset-{kind}") for kind in ("requests", "tokens")),
+    *(
+        (f"{_ANTHROPIC}-{kind}-remaining", f"{_ANTHROPIC}-{kind}-reset")
+        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
+    ),
+)
+
 
 def parse_duration(text: str) -> float | None:
     """Return the seconds of `4hr 5min`, `6m0s`, `250ms` or `20 seconds`; None for what is none."""
@@ -57,6 +67,20 @@ def _moment(text: str, now: float) -> float | None:
     return None
 
 
+def _exhausted(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds until the last of the limits that have nothing left begins anew, where the headers say so."""
+    waits: list[float] = []
+    for remaining, reset in _LIMITS:
+        if headers.get(remaining, "").strip() != "0":
+            continue
+        given = headers.get(reset, "")
+        wait = _moment(given, now)
+        wait = parse_duration(given) if wait is None else wait
+        if wait is not None:
+            waits.append(wait)
+    return max(waits) if waits else None
+
+
 def parse_retry_after(headers: Mapping[str, str], text: str, now: float) -> float | None:
     """Return the seconds to wait by `headers` (lower-case names or a case-insensitive mapping) or the body's `text`.
 
@@ -67,6 +91,8 @@ def parse_retry_after(headers: Mapping[str, str], text: str, now: float) -> floa
         return float(milliseconds) / 1_000
     if (given := headers.get("retry-after")) is not None and (seconds := _moment(given, now)) is not None:
         return seconds
+    if (reset := _exhausted(headers, now)) is not None:
+        return reset
     if (field := _FIELD.search(text)) is not None:
         return float(field[1]) * _SECONDS[field[2] or "s"]
     if (sentence := _SENTENCE.search(text)) is not None:
