@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from hermes.core.errors import OperatorError, UsageError
+from hermes.core.errors import OperatorError, StoreError, UsageError
 from hermes.core.messages import Notice, Steer, ToolResult, User, plain_text
 from hermes.core.model import ModelRequest
 from hermes.runtime.task import Task
@@ -94,6 +95,38 @@ async def test_a_finished_request_can_be_asked_further(tmp_path: Path) -> None:
     assert row is not None and row.attempt == 2
     texts = [plain_text(entry.content) for entry in again.requests[0].entries if isinstance(entry, User)]
     assert texts == ["the answer?", "why?"]
+
+
+async def test_a_cancel_holds_though_the_process_was_lost_before_the_end_was_written(tmp_path: Path) -> None:
+    async with open_lab(ScriptedModel("m", [hang()]), workspace=tmp_path, memory=False) as lab:
+        task = await lab.start("go")
+        await task.started.wait()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lab.runtime.control.cancel, [task], "enough")
+            await anyio.lowlevel.checkpoint()  # the intent is on its way to the disk, and nothing else will be
+            lab.runtime.supervisor.break_off(StoreError("the machine stopped"))
+        assert not task.ended
+    again = ScriptedModel("m", [], check=False)
+    async with open_lab(again, workspace=tmp_path, memory=False) as lab:
+        root = await lab.assembly.recovery.adopt(task.scope.session_id)
+        result = await lab.runtime.result(root)
+        messages = await lab.runtime.store.inbox(root.id)
+    assert result.state == "cancelled" and not again.requests
+    assert {message.state for message in messages} == {"delivered"}
+
+
+async def test_a_session_of_this_process_is_not_taken_up_beside_itself(tmp_path: Path) -> None:
+    model = ScriptedModel("m", [reply("one", delay=0.2), reply("two")], check=False)
+    async with open_lab(model, workspace=tmp_path, memory=False) as lab:
+        task = await lab.start("go")
+        with pytest.raises(OperatorError, match="open in this process"):
+            await lab.assembly.recovery.adopt(task.scope.session_id)
+        first = await lab.runtime.result(task)
+        again = await lab.assembly.recovery.adopt(task.scope.session_id, say="more")
+        second = await lab.runtime.result(again)
+        assert second.summary == "two"
+        assert lab.runtime.supervisor.tasks[task.id] is again
+        assert second.api_calls == first.api_calls + 1  # what was used before counts once
 
 
 async def test_a_command_whose_effect_is_unknown_is_not_repeated(tmp_path: Path) -> None:

@@ -267,29 +267,19 @@ class Control:
         """Stop tasks and everything under them; returns those that were still going. Partial results are kept.
 
         The intent is stored for the whole subtree in one commit and its admission closed first, so that nothing is
-        born behind its back and a crash in between brings nothing back.
+        born behind its back. It is answered with the end of each task, so that a crash in between brings none back.
         """
         supervisor = self._supervisor
         going = [task for task in tasks if not task.ended and not task.ending]
-        subtree = list({task.id: task for top in going for task in top.subtree() if not task.ended}.values())
+        found = {task.id: task for top in going for task in top.subtree()}
+        subtree = [task for task in found.values() if not task.ended and not task.ending]
         ops: list[Op] = []
         for task in subtree:
             task.closed = True
-            receipt = self._receipt()
-            ops.append(
-                PutInbox(
-                    row=InboxRow(
-                        receipt=receipt,
-                        task_id=task.id,
-                        verb="cancel",
-                        text=text,
-                        sender=sender,
-                        state="delivered",
-                        created_at=supervisor.clock.now(),
-                    )
-                )
-            )
-            task.emit(ControlReceived(receipt=receipt, verb="cancel", text=text, sender=sender))
+            row = self._row(task, self._receipt(), "cancel", text, sender)
+            task.cancels.append(row.receipt)
+            ops.append(PutInbox(row=row))
+            task.emit(ControlReceived(receipt=row.receipt, verb="cancel", text=row.text, sender=sender))
         if not ops:
             return []
         await supervisor.store.submit(Unit(ops=tuple(ops))).wait()

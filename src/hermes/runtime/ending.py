@@ -13,7 +13,7 @@ import msgspec
 from hermes.core.agent import Outcome
 from hermes.core.codec import encode_json
 from hermes.core.errors import HermesError
-from hermes.core.events import ControlMissed, TaskEnded, TaskSuspended, TurnEnded
+from hermes.core.events import ControlDelivered, ControlMissed, TaskEnded, TaskSuspended, TurnEnded
 from hermes.core.messages import plain_text
 from hermes.core.result import ChildRef, TaskResult, Verdict, async_status, exit_reason
 from hermes.core.views import TaskView
@@ -77,6 +77,10 @@ class Ending:
         ]
         missed = [*((steer.receipt, "steer", steer.text) for steer in task.inbox.steers)]
         missed.extend((item.receipt, "follow_up", plain_text(item.content)) for item in task.inbox.follow_ups)
+        if state == "cancelled":
+            ops.extend(MarkInbox(receipt=receipt, state="delivered") for receipt in task.cancels)
+        else:
+            missed.extend((receipt, "cancel", "") for receipt in task.cancels)
         ops.extend(MarkInbox(receipt=receipt, state="missed") for receipt, _, _ in missed)
         if told:
             target = supervisor.listener(task)
@@ -97,6 +101,8 @@ class Ending:
         task.delivery = "pending" if told else "none"
         for receipt, verb, text in missed:
             task.emit(ControlMissed(receipt=receipt, verb=verb, text=text))
+        for receipt in task.cancels if state == "cancelled" else ():
+            task.emit(ControlDelivered(receipt=receipt, verb="cancel", position=None))
         self._announce(task, result)
         task.history = None  # an ended task keeps its result, not its conversation
         supervisor.left(task)

@@ -148,13 +148,23 @@ class Recovery:
 
         Raises:
             UsageError: there is no such session.
-            OperatorError: another process has it open, or took it up first.
+            OperatorError: another process has it open, or took it up first, or this one has it open.
         """
+        self._clear(session_id)
         self._supervisor.adopting += 1
         try:
             return await self._adopt(session_id, interactive, say, children)
         finally:
             self._supervisor.adopting -= 1
+
+    def _clear(self, session_id: str) -> None:
+        """Forget what ended of a session in this process: it is put together again from its rows."""
+        here = [task for task in self._supervisor.tasks.values() if task.scope.session_id == session_id]
+        if not all(task.done.is_set() for task in here):
+            raise OperatorError(f"session {session_id} is open in this process already; use it, or end it first")
+        for task in here:
+            if task.parent is None:
+                self._supervisor.forget(task)
 
     async def _adopt(self, session_id: str, interactive: bool | None, say: str, children: bool) -> Task:
         rows = await self._store.tasks(session_id)

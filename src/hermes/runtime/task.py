@@ -65,6 +65,7 @@ class Task:
         self.diagnosis = ""  # what it was doing when time ran out before its model answered once
         self.ending = False  # its end is decided and on its way to the disk
         self.closed = False  # no more children may be born under it
+        self.cancels: list[str] = []  # receipts of what asked it to stop; its end answers them
         self.done = anyio.Event()
         self.started = anyio.Event()
         self.result: TaskResult | None = None
@@ -96,7 +97,7 @@ class Task:
         self.scope = msgspec.structs.replace(self.scope, role=spec.role)
         self.attempt += 1
         self.state, self.result, self.verdict, self.outcome = "queued", None, Verdict(), None
-        self.inbox, self.cancel_scope = Inbox(), anyio.CancelScope()
+        self.inbox, self.cancel_scope, self.cancels = Inbox(), anyio.CancelScope(), []
         self.stop, self.stop_text, self.diagnosis = None, "", ""
         self.ending = self.closed = self.resting = self.hushed = False
         self.done, self.started = anyio.Event(), anyio.Event()
