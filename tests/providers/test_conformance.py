@@ -1,4 +1,4 @@
-"""The contract of models over the endpoint adapter, the retrying wrapper and the scripted model."""
+"""The contract of models over the adapter of each wire format, the retrying wrapper and the scripted model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from hermes.core.model import Model
+from hermes.providers.anthropic import AnthropicMessages
+from hermes.providers.openai_responses import OpenAIResponses
 from hermes.providers.retrying import Retrying
 from hermes.testing.scripted import ScriptedModel
 from tests.providers.conformance import ModelConformance
@@ -21,6 +23,22 @@ class TestOpenAIChat(ModelConformance):
 class TestOpenAIChatWithOtherReasoningField(ModelConformance):
     def opened(self, steps: Sequence[Any]) -> AbstractAsyncContextManager[Model]:
         return endpoint_with(steps, reasoning_field="reasoning")
+
+
+class TestAnthropicMessages(ModelConformance):
+    cut_off = "max_tokens"
+    unreported = frozenset({"reasoning", "cost_usd"})
+
+    def opened(self, steps: Sequence[Any]) -> AbstractAsyncContextManager[Model]:
+        return endpoint_with(steps, adapter=AnthropicMessages)
+
+
+class TestOpenAIResponses(ModelConformance):
+    cut_off = "max_output_tokens"
+    unreported = frozenset({"cost_usd"})
+
+    def opened(self, steps: Sequence[Any]) -> AbstractAsyncContextManager[Model]:
+        return endpoint_with(steps, adapter=OpenAIResponses)
 
 
 class TestRetrying(ModelConformance):

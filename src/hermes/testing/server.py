@@ -1,10 +1,12 @@
-"""A loopback provider that speaks Chat Completions, scripted, and able to fail in every way.
+"""A loopback provider that speaks every wire format, scripted, and able to fail in every way.
 
     async with ProviderServer(lambda request: reply("hi")) as server:
         ...  # server.base_url, server.requests
 
-From code without an event loop use `serve_in_thread`; as a process of its own `python -m hermes.testing.server`. It
-listens on 127.0.0.1 only and knows no model: what it answers is the script's business.
+The path of a request says which format it is (`/chat/completions`, `/messages`, `/responses`); a script does not see
+the difference. From code without an event loop use `serve_in_thread`; as a process of its own
+`python -m hermes.testing.server`. It listens on 127.0.0.1 only and knows no model: what it answers is the script's
+business.
 """
 
 from __future__ import annotations
@@ -15,17 +17,44 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import anyio
 import msgspec
 from aiohttp import web
 from anyio.from_thread import start_blocking_portal
 
-from hermes.testing.faults import Disconnect, Fault, Raw, Stall, Status, bad_key, sse, unknown_model
-from hermes.testing.scripted import Reply, cut, stop_reason
+from hermes.testing import server_anthropic, server_chat, server_responses
+from hermes.testing.faults import Disconnect, Fault, Raw, Stall, Status, bad_key, unknown_model
+from hermes.testing.scripted import Reply
+from hermes.testing.server_chat import events_of
 
 __all__ = ["ProviderServer", "Request", "Script", "events_of", "serve_in_thread"]
+
+
+class Wire(Protocol):
+    """A wire format as a server speaks it; one module each."""
+
+    def parts_of(self, made: Reply, model: str, reasoning_field: str, /) -> list[bytes]:
+        """The events of a reply, its end last."""
+
+    def whole_of(self, made: Reply, model: str, reasoning_field: str, /) -> dict[str, Any]:
+        """A reply that is not streamed."""
+
+    def refusal_of(self, step: Status, /) -> bytes:
+        """The body of a refusal."""
+
+    def messages_of(self, body: Mapping[str, Any], /) -> list[dict[str, Any]]:
+        """The messages of a request, the system text first."""
+
+    def tools_of(self, body: Mapping[str, Any], /) -> tuple[str, ...]:
+        """The names of the tools of a request."""
+
+
+def _wire_of(path: str) -> Wire:
+    if path.endswith("/messages"):
+        return server_anthropic
+    return server_responses if path.endswith("/responses") else server_chat
 
 
 class Request:
@@ -39,13 +68,14 @@ class Request:
         self.path = path
         self.headers = {name.lower(): value for name, value in headers.items()}
         self.body: dict[str, Any] = body if isinstance(body, dict) else {}
+        self.wire = _wire_of(path)
         self.at = at
         self.closed = anyio.Event()
 
     @property
     def key(self) -> str:
-        """The bearer token, empty without one."""
-        return self.headers.get("authorization", "").removeprefix("Bearer ")
+        """The key it came with, empty without one."""
+        return self.headers.get("authorization", "").removeprefix("Bearer ") or self.headers.get("x-api-key", "")
 
     @property
     def model(self) -> str:
@@ -54,8 +84,8 @@ class Request:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages."""
-        return list(self.body.get("messages", ()))
+        """The messages, the system text first."""
+        return self.wire.messages_of(self.body)
 
     @property
     def system(self) -> str:
@@ -80,12 +110,15 @@ class Request:
     @property
     def tools(self) -> tuple[str, ...]:
         """Names of the tools offered."""
-        return tuple(tool["function"]["name"] for tool in self.body.get("tools", ()))
+        return self.wire.tools_of(self.body)
 
 
 def _text(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    if isinstance(content, str):
+        return content
+    # A result stands inside the content of a message in one of the formats.
+    return "".join(part.get("text") or _text(part) for part in content)
 
 
 Script = Callable[[Request], Reply | Fault]
@@ -100,43 +133,6 @@ def _in_order(steps: Sequence[Reply | Fault]) -> Script:
         return Status(status=500, message=f"test server: no step is left for request {request.number}")
 
     return next_step
-
-
-def _chunk(model: str, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return {"id": "chatcmpl-test", "object": "chat.completion.chunk", "model": model, "choices": [choice]}
-
-
-def _usage(made: Reply) -> dict[str, Any]:
-    usage = made.usage
-    if usage is None:
-        return {}
-    report: dict[str, Any] = {
-        "prompt_tokens": usage.input,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.total,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-    }
-    return report if usage.cost_usd is None else {**report, "cost": usage.cost_usd}
-
-
-def events_of(made: Reply, model: str, reasoning_field: str = "reasoning_content") -> list[dict[str, Any]]:
-    """Return the events of a reply, without the end mark."""
-    events = [_chunk(model, {"role": "assistant", "content": ""})]
-    events += [_chunk(model, {reasoning_field: part}) for part in cut(made.thinking, made.pieces)]
-    events += [_chunk(model, {"content": part}) for part in cut(made.text, made.pieces)]
-    for index, item in enumerate(made.calls):
-        first, *more = cut(item.text, made.pieces) or [""]
-        function = {"name": item.name, "arguments": first}
-        call = {"index": index, "id": item.id or f"call_{index}", "type": "function", "function": function}
-        events.append(_chunk(model, {"tool_calls": [call]}))
-        for part in more:
-            events.append(_chunk(model, {"tool_calls": [{"index": index, "function": {"arguments": part}}]}))
-    events.append(_chunk(model, {}, made.finish or stop_reason(made)))
-    if made.usage is not None:
-        events.append({"model": model, "choices": [], "usage": _usage(made)})
-    return events
 
 
 class ProviderServer:
@@ -213,7 +209,7 @@ class ProviderServer:
         try:
             body = msgspec.json.decode(data)
         except msgspec.DecodeError as error:
-            return _status(Status(status=400, message=f"the body is no JSON: {error}"))
+            return _status(Status(status=400, message=f"the body is no JSON: {error}"), _wire_of(http.path))
         self.count += 1
         request = Request(self.count, http.path, http.headers, body, asyncio.get_running_loop().time())
         if http.transport is not None:
@@ -247,7 +243,7 @@ class ProviderServer:
         if isinstance(step, Reply):
             return await self._reply(http, request, step)
         if isinstance(step, Status):
-            return _status(step)
+            return _status(step, request.wire)
         if isinstance(step, Raw):
             return await _write(http, step.parts, step.content_type, step.status)
         return await self._interrupted(http, request, step)
@@ -255,26 +251,26 @@ class ProviderServer:
     async def _reply(self, http: web.BaseRequest, request: Request, made: Reply) -> web.StreamResponse:
         model = made.model or request.model
         if not request.body.get("stream"):
-            return web.json_response(_whole(made, model, self._reasoning_field))
-        events = events_of(made, model, self._reasoning_field)
+            return web.json_response(request.wire.whole_of(made, model, self._reasoning_field))
+        *events, end = request.wire.parts_of(made, model, self._reasoning_field)
         if not made.gap:  # everything in one write
-            response = web.Response(body=sse(*events), content_type="text/event-stream")
+            response = web.Response(body=b"".join((*events, end)), content_type="text/event-stream")
             response.enable_chunked_encoding()
             return response
         parts: list[bytes | float] = []
         for event in events:
-            parts += [sse(event, done=False), made.gap]
-        return await _write(http, [*parts, sse()], "text/event-stream", 200)
+            parts += [event, made.gap]
+        return await _write(http, [*parts, end], "text/event-stream", 200)
 
     async def _interrupted(
         self, http: web.BaseRequest, request: Request, step: Disconnect | Stall
     ) -> web.StreamResponse:
         response: web.StreamResponse = web.Response()
         if step.reply is not None:
-            events = events_of(step.reply, request.model, self._reasoning_field)[: step.events + 1]
+            events = request.wire.parts_of(step.reply, request.model, self._reasoning_field)[: step.events + 1]
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(http)
-            await response.write(sse(*events, done=False))
+            await response.write(b"".join(events))
         if isinstance(step, Stall):
             await asyncio.Event().wait()
         elif http.transport is not None:
@@ -299,25 +295,9 @@ async def _write(
     return response
 
 
-def _status(step: Status) -> web.Response:
-    body = step.body
-    if body is None:
-        error = {"message": step.message, "code": step.code, "type": "error"}
-        body = msgspec.json.encode({"error": error})
+def _status(step: Status, wire: Wire) -> web.Response:
+    body = wire.refusal_of(step) if step.body is None else step.body
     return web.Response(status=step.status, body=body, content_type=step.content_type, headers=dict(step.headers))
-
-
-def _whole(made: Reply, model: str, reasoning_field: str) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": made.text}
-    if made.thinking:
-        message[reasoning_field] = made.thinking
-    if made.calls:
-        message["tool_calls"] = [
-            {"id": item.id or f"call_{n}", "type": "function", "function": {"name": item.name, "arguments": item.text}}
-            for n, item in enumerate(made.calls)
-        ]
-    choice = {"index": 0, "message": message, "finish_reason": made.finish or stop_reason(made)}
-    return {"object": "chat.completion", "model": model, "choices": [choice], "usage": _usage(made)}
 
 
 @contextmanager
