@@ -1,6 +1,6 @@
 """`delegate_task_async` while 500 children run: how long until the id is back, its record committed.
 
-The children ask a loopback model that answers after 200 ms, without an end, so that 2,500 requests a second are wanted.
+The children ask a loopback model that answers after a second, without an end: 500 requests a second.
 The tool is called as the loop calls it, through the gate; its time is taken around the call.
 """
 

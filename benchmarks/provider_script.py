@@ -22,8 +22,8 @@ def answer(request: Request) -> Reply:
 
 
 def endless(request: Request) -> Reply:
-    """A parent, or a child that never comes to an end."""
-    return _parent(request) if request.first_user.startswith("PARENT") else _child(request, 1_000_000)
+    """A parent, or a child that never comes to an end and whose model takes a second."""
+    return _parent(request) if request.first_user.startswith("PARENT") else _child(request, 1_000_000, delay=1.0)
 
 
 def batch(request: Request) -> Reply:
@@ -44,11 +44,9 @@ def _parent(request: Request) -> Reply:
     return reply(calls=[call("delegate_task", call_id="call_0", tasks=tasks, background=True)], delay=PARENT_DELAY)
 
 
-def _child(request: Request, turns: int) -> Reply:
+def _child(request: Request, turns: int, delay: float = CHILD_DELAY) -> Reply:
     turn = request.turn
     if turn < turns - 1:
         steps = [{"content": f"step {turn} of the work", "status": "completed"}]
-        return reply(
-            thinking="one more step", calls=[call("todo", call_id=f"call_{turn}", todos=steps)], delay=CHILD_DELAY
-        )
-    return reply("All steps of the list are made.", thinking="all steps are made", delay=CHILD_DELAY)
+        return reply(thinking="one more step", calls=[call("todo", call_id=f"call_{turn}", todos=steps)], delay=delay)
+    return reply("All steps of the list are made.", thinking="all steps are made", delay=delay)
