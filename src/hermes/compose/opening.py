@@ -42,6 +42,7 @@ from hermes.runtime.approval import Gate
 from hermes.runtime.builder import Builder
 from hermes.runtime.bus import Bus
 from hermes.runtime.control import Control
+from hermes.runtime.processes import tell_process
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime, running
 from hermes.runtime.spec import ModelChoice
@@ -322,6 +323,7 @@ def _environments(
             settings=local,
             redact=redactor.text,
             on_started=lambda key, pgid, started: _note_process(store, key, pgid, started),
+            on_ended=lambda info: tell_process(task, info),
             hold=parts.hold,
         )
 

@@ -50,7 +50,8 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A background process. `elapsed` is seconds; `limit` the seconds it may live, None until its task ends.
 
-    `reason` says who ended a killed one: `request`, `policy: …` or `the task ended`.
+    `reason` says who ended a killed one: `request`, `policy: …` or `the task ended`. `notify`: its task waits for its
+    end and has not been told of it yet. `tail` are its last lines, once it has ended.
     """
 
     process_id: str
@@ -61,6 +62,8 @@ class ProcessInfo(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     limit: float | None = None
     reason: str = ""
+    notify: bool = False
+    tail: str = ""
 
 
 class ProcessOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,8 +113,10 @@ class Environment(Protocol):
             ToolError: the command could not be started (no such directory, no shell).
         """
 
-    async def start(self, command: str, *, key: CallKey, cwd: str | None = None) -> ProcessInfo:
+    async def start(self, command: str, *, key: CallKey, cwd: str | None = None, notify: bool = False) -> ProcessInfo:
         """Start a shell command in the background. It starts in the session's directory and changes nothing of it.
+
+        `notify`: its task does not end before it.
 
         Raises:
             ToolError: it could not be started, or too many run already.

@@ -21,12 +21,16 @@ from hermes.environments.pump import Pump
 
 __all__ = ["BackgroundProcesses"]
 
+#: Lines of output that stand in the notice of an end.
+TAIL = 20
+
 
 class _Entry:
-    def __init__(self, process_id: str, command: str, pump: Pump) -> None:
+    def __init__(self, process_id: str, command: str, pump: Pump, notify: bool) -> None:
         self.process_id = process_id
         self.command = command
         self.pump = pump
+        self.notify = notify
         self.reason = ""
         self.timer: asyncio.TimerHandle | None = None
         self.ended = asyncio.Event()
@@ -60,9 +64,9 @@ class BackgroundProcesses:
         """Whether a process was ever taken in."""
         return bool(self._entries)
 
-    def add(self, command: str, pump: Pump) -> ProcessInfo:
+    def add(self, command: str, pump: Pump, *, notify: bool = False) -> ProcessInfo:
         """Take a started process in and begin to read it."""
-        entry = _Entry(f"proc_{self._ids(8)}", command, pump)
+        entry = _Entry(f"proc_{self._ids(8)}", command, pump, notify)
         self._entries[entry.process_id] = entry
         pump.begin(lambda: self._on_done(entry))
         if self._limit is not None:
@@ -112,6 +116,8 @@ class BackgroundProcesses:
             exit_code=group.exit_code if exited else None,
             limit=self._limit,
             reason=entry.reason,
+            notify=entry.notify and not entry.ended.is_set(),
+            tail=entry.pump.output.lines(None, TAIL)[0] if entry.ended.is_set() else "",
         )
 
     def _entry(self, process_id: str) -> _Entry:

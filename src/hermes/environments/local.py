@@ -251,7 +251,7 @@ class LocalEnvironment:
             notes=tuple(notes),
         )
 
-    async def start(self, command: str, *, key: CallKey, cwd: str | None = None) -> ProcessInfo:
+    async def start(self, command: str, *, key: CallKey, cwd: str | None = None, notify: bool = False) -> ProcessInfo:
         """Start a command in the background; see `Environment.start`."""
         running = sum(1 for info in self._background.list() if info.state == "running")
         if running >= self._settings.max_background:
@@ -260,7 +260,7 @@ class LocalEnvironment:
         group, _ = await self._spawn(command, key, name, cwd, keep=False)
         output = Output(self._state_dir / "output" / f"{name}.txt", self._redact, self._settings.output, head=False)
         self._on_started(key, group.pid, group.started)
-        return self._background.add(command, Pump(group, output))
+        return self._background.add(command, Pump(group, output), notify=notify)
 
     def processes(self) -> tuple[ProcessInfo, ...]:
         """Background processes, oldest first."""

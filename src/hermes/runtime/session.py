@@ -29,7 +29,9 @@ class Session:
     def busy(self) -> bool:
         """Whether a turn runs or something waits to be read."""
         inbox = self.task.inbox
-        return not self.task.resting or bool(inbox.follow_ups or inbox.steers or (inbox.ends and not self.task.hushed))
+        return not self.task.resting or bool(
+            inbox.follow_ups or inbox.steers or ((inbox.ends or inbox.remarks) and not self.task.hushed)
+        )
 
     def running(self) -> list[Task]:
         """Tasks of the session that have not ended, without the conversation itself."""

@@ -28,6 +28,7 @@ from hermes.runtime.deadlines import Deadlines
 from hermes.runtime.delivery import Delivery
 from hermes.runtime.ending import Ending, first_of, with_unfinished
 from hermes.runtime.policy import Policy
+from hermes.runtime.processes import awaits_process
 from hermes.runtime.rows import queued_event, task_row
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
@@ -307,11 +308,11 @@ class Supervisor:
                 task.resting = False
         if inbox.pending:
             return True
-        if not task.living_children():
+        if not task.living_children() and not awaits_process(task):
             return False
         self.admission.lend(task)
         try:
-            while not inbox.pending and task.living_children():
+            while not inbox.pending and (task.living_children() or awaits_process(task)):
                 await inbox.changed()
         finally:
             await self.admission.take_back(task)
@@ -323,7 +324,7 @@ class Supervisor:
         while not inbox.closed:
             if inbox.follow_ups or inbox.steers:
                 return True
-            if inbox.ends and not task.hushed:
+            if (inbox.ends or inbox.remarks) and not task.hushed:
                 await self._let_type(task)
                 return True
             await inbox.changed()

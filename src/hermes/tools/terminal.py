@@ -33,6 +33,9 @@ class TerminalArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     background: Annotated[
         bool, Meta(description="Start it and return at once with a session id for the process tool.")
     ] = False
+    notify_on_complete: Annotated[
+        bool, Meta(description="With background: your task stays open until it has ended, and you are told then.")
+    ] = False
     timeout: Annotated[
         float | None, Meta(description="Seconds after which the command is killed. Left out: the usual limit.")
     ] = None
@@ -50,7 +53,8 @@ def terminal_tool(environment: Callable[[], Environment], *, timeout: float, max
             raise ToolError("terminal: the command is empty; give one.")
         place = environment()
         if arguments.background:
-            return _started(await place.start(command, key=context.key, cwd=arguments.workdir))
+            notify = arguments.notify_on_complete
+            return _started(await place.start(command, key=context.key, cwd=arguments.workdir, notify=notify))
         limit = min(max(0.0, arguments.timeout or timeout), max_timeout)
         result = await place.run(
             command, key=context.key, timeout=limit, cwd=arguments.workdir, progress=context.progress
@@ -91,6 +95,7 @@ def _finished(result: CommandResult, limit: float) -> ToolOutput:
 
 def _started(info: ProcessInfo) -> ToolOutput:
     limit = "when this task ends" if info.limit is None else f"after {info.limit:g} s or when this task ends"
+    told = " You are told when it ends; your task does not end before." if info.notify else ""
     return json_output(
         {
             "session_id": info.process_id,
@@ -98,7 +103,8 @@ def _started(info: ProcessInfo) -> ToolOutput:
             "status": "running",
             "output": "",
             "exit_code": None,
-            "note": f"Started. It is killed {limit}. Use the process tool with this session_id: poll, log, wait, kill.",
+            "note": f"Started. It is killed {limit}. Use the process tool with this session_id: poll, log, wait, kill."
+            f"{told}",
         },
         preview=f"{info.process_id} started",
     )
