@@ -188,6 +188,11 @@ def stopped(answer: Answer) -> None:
     assert answer["ok"] is True and answer["cancelled"]
 
 
+def being_stopped(answer: Answer) -> None:
+    stopped(answer)
+    assert answer["receipt"]["state"] == "queued" and answer["receipt"]["id"]
+
+
 def goes_on(answer: Answer) -> None:
     kept(answer)
     assert answer["attempt"] == 2 and "No result exists yet" in answer["message"]
@@ -201,7 +206,7 @@ TABLE: dict[str, dict[str, Callable[[Answer], None]]] = {
         "collect": collected("queued"),
         "wait_any": waited,
         "wait_all": waited,
-        "cancel": stopped,
+        "cancel": being_stopped,
         "list": listed("running", "queued"),
         "continue": not_ended("queued"),
     },
@@ -211,7 +216,7 @@ TABLE: dict[str, dict[str, Callable[[Answer], None]]] = {
         "collect": collected("running"),
         "wait_any": waited,
         "wait_all": waited,
-        "cancel": stopped,
+        "cancel": being_stopped,
         "list": listed("running"),
         "continue": not_ended("running"),
     },

@@ -195,6 +195,7 @@ class TaskVerbs:
             "ok": True,
             "cancelled": task.id,
             "message": "The task and everything under it are being stopped; partial work is kept.",
+            "receipt": {"id": task.cancels[-1], "state": "queued"},
         }
 
     def list(self, tasks: Sequence[Task]) -> Answer:
