@@ -40,7 +40,7 @@ def test_keys_are_looked_for_in_one_order() -> None:
     assert find({**ANTHROPIC, **OPENAI, **OPENROUTER}).base_url == "https://openrouter.ai/api/v1"
     assert find({**ANTHROPIC, **OPENAI}).base_url == "https://api.openai.com/v1"
     found = find(ANTHROPIC)
-    assert (found.base_url, found.api_key) == ("https://api.anthropic.com/v1", "sk-an-0000000003")
+    assert (found.base_url, found.api_key) == ("https://api.anthropic.com", "sk-an-0000000003")
     assert found.key_source == "ANTHROPIC_API_KEY (environment)"
 
 

@@ -9,6 +9,7 @@ import msgspec
 __all__ = ["Effort", "FallbackSettings", "ModelOverride", "ProviderSettings", "RouteSettings"]
 
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
+ApiMode = Literal["", "chat_completions", "anthropic_messages", "codex_responses"]
 
 
 class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +20,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str = ""
     key_env: str = ""
     model: str = ""
+    api_mode: ApiMode = ""
 
 
 class ModelOverride(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +31,10 @@ class ModelOverride(msgspec.Struct, frozen=True, kw_only=True):
     price_input: float | None = None
     price_output: float | None = None
     price_cached: float | None = None
+    price_cache_write: float | None = None
     thinking: bool | None = None
     tool_calling: Literal["", "native", "schema"] = ""
+    api_mode: ApiMode = ""
 
 
 class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,6 +46,7 @@ class RouteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     api_key: str = ""
     reasoning_effort: Effort = ""
     request_overrides: dict[str, Any] = {}
+    api_mode: ApiMode = ""
     description: str = ""
 
 

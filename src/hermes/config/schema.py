@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from hermes.config.endpoints import Effort, FallbackSettings, ModelOverride, ProviderSettings, RouteSettings
+from hermes.config.endpoints import ApiMode, Effort, FallbackSettings, ModelOverride, ProviderSettings, RouteSettings
 from hermes.config.notify import NotifySettings
 from hermes.config.unused import KNOWN_UNUSED
 
@@ -62,7 +62,14 @@ class ModelSettings(_Section, frozen=True, kw_only=True):
         str,
         Meta(description="`openrouter`, `openai`, `anthropic`, or a name of `providers`; empty: by the key in use."),
     ] = ""
-    base_url: Annotated[str, Meta(description="Address of a Chat-Completions-compatible server.")] = ""
+    base_url: Annotated[str, Meta(description="Address of a server of your own.")] = ""
+    api_mode: Annotated[
+        ApiMode,
+        Meta(
+            description="Wire format: `chat_completions`, `anthropic_messages` or `codex_responses` (OpenAI Responses); "
+            "empty: by the provider and the address."
+        ),
+    ] = ""
     api_key: Annotated[
         str, Meta(description="Key for `model.base_url`; better kept in `.env` and named here as `${NAME}`.")
     ] = ""
@@ -127,6 +134,7 @@ class DelegationSettings(_Section, frozen=True, kw_only=True):
     provider: Annotated[str, Meta(description="Provider of children; empty: the parent's.")] = ""
     base_url: Annotated[str, Meta(description="Address for children; wins over `delegation.provider`.")] = ""
     api_key: Annotated[str, Meta(description="Key for `delegation.base_url`; better as `${NAME}`.")] = ""
+    api_mode: Annotated[ApiMode, Meta(description="As `model.api_mode`, for children's own server.")] = ""
     reasoning_effort: Annotated[Effort, Meta(description="As `agent.reasoning_effort`; empty: the parent's.")] = ""
     request_overrides: Annotated[
         dict[str, Any], Meta(description="Further fields of every request of children, as the server knows them.")
@@ -135,7 +143,7 @@ class DelegationSettings(_Section, frozen=True, kw_only=True):
         dict[str, RouteSettings],
         Meta(
             description="Models that an agent may give its children by name: `{model, provider, base_url, api_key, "
-            "reasoning_effort, request_overrides, description}`."
+            "api_mode, reasoning_effort, request_overrides, description}`."
         ),
     ] = {}
     max_iterations: Annotated[
@@ -291,7 +299,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelSettings = ModelSettings()
     providers: Annotated[
         dict[str, ProviderSettings],
-        Meta(description="Endpoints of your own by name: `{base_url, api_key, key_env, model}`."),
+        Meta(description="Endpoints of your own by name: `{base_url, api_key, key_env, model, api_mode}`."),
     ] = {}
     custom_providers: Annotated[
         tuple[ProviderSettings, ...], Meta(description="The same as a list, each with a `name`.")
@@ -300,7 +308,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, ModelOverride],
         Meta(
             description="What you know better of a model: `{context_length, max_output, price_input, price_output, "
-            "price_cached, thinking, tool_calling}`."
+            "price_cached, price_cache_write, thinking, tool_calling, api_mode}`."
         ),
     ] = {}
     fallback_providers: Annotated[

@@ -106,7 +106,8 @@ class Allowance:
     def price(self, tokens_in: int, tokens_out: int) -> float:
         """US dollars of a call, 0 where the price is unknown."""
         profile = self._profile
-        return (tokens_in * (profile.price_input or 0.0) + tokens_out * (profile.price_output or 0.0)) / 1e6
+        dearest = max(profile.price_input or 0.0, profile.price_cache_write or 0.0)
+        return (tokens_in * dearest + tokens_out * (profile.price_output or 0.0)) / 1e6
 
     def priced(self, usage: Usage) -> Usage:
         """`usage` with its cost, where the provider named none and the price is known."""
@@ -114,8 +115,10 @@ class Allowance:
         if usage.cost_usd is not None or profile.price_input is None or profile.price_output is None:
             return usage
         cached = profile.price_cached if profile.price_cached is not None else profile.price_input
-        fresh = max(0, usage.input - usage.cached)
-        cost = (fresh * profile.price_input + usage.cached * cached + usage.output * profile.price_output) / 1e6
+        written = profile.price_cache_write if profile.price_cache_write is not None else profile.price_input
+        fresh = max(0, usage.input - usage.cached - usage.cache_write)
+        prompt = fresh * profile.price_input + usage.cached * cached + usage.cache_write * written
+        cost = (prompt + usage.output * profile.price_output) / 1e6
         return msgspec.structs.replace(usage, cost_usd=cost)
 
     def _wanted(self, max_tokens: int | None) -> int:

@@ -47,7 +47,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a model before it is asked.
 
-    `window` and `max_output` are tokens. Prices are US dollars for a million tokens, None where unknown.
+    `window` and `max_output` are tokens. Prices are US dollars for a million tokens, None where unknown;
+    without one of their own, tokens read from a cache or written into it cost what others do.
     `tool_calling`: `native`, or `schema` for endpoints without tools (see `providers/schema_tools.py`).
     `tiny` marks a local model that is good for trying the pipeline only.
     """
@@ -57,6 +58,7 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
     price_input: float | None = None
     price_output: float | None = None
     price_cached: float | None = None
+    price_cache_write: float | None = None
     thinking: bool = False
     parallel_calls: bool = True
     tool_calling: Literal["native", "schema"] = "native"

@@ -21,7 +21,7 @@ __all__ = ["ADDRESSES", "PROVIDERS", "Key", "checked_url", "find_keys", "is_loca
 PROVIDERS: tuple[tuple[str, str, str], ...] = (
     ("openrouter", "OPENROUTER", "https://openrouter.ai/api/v1"),
     ("openai", "OPENAI", "https://api.openai.com/v1"),
-    ("anthropic", "ANTHROPIC", "https://api.anthropic.com/v1"),
+    ("anthropic", "ANTHROPIC", "https://api.anthropic.com"),
 )
 #: Address of each known provider.
 ADDRESSES: Mapping[str, str] = {name: address for name, _, address in PROVIDERS}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -32,6 +32,9 @@ __all__ = [
 
 #: Id of the model that comes as a package.
 EMBEDDED = "embedded:smollm2-135m"
+
+#: The wire formats by the names of the settings; empty: by the address.
+ApiMode = Literal["", "chat_completions", "anthropic_messages", "codex_responses"]
 
 _DEFAULT_MODELS = {"openrouter": "anthropic/claude-sonnet-4.6", "anthropic": "claude-sonnet-4-6"}
 
@@ -57,7 +60,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Address, key and model as one triple; never mix the parts of two.
 
     An empty `api_key` means none is needed, an empty `model` that none was named. `key_source` says where the key came
-    from, for people; it never holds the key. For the embedded model `base_url` is empty.
+    from, for people; it never holds the key. For the embedded model `base_url` is empty. `api_mode` is the wire
+    format of the server, empty where its address says it.
     """
 
     provider: str
@@ -65,6 +69,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str
     key_source: str
     model: str
+    api_mode: ApiMode = ""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.provider} {self.base_url} {self.model!r}, key: {self.key_source})"
@@ -77,6 +82,7 @@ class EndpointFlags(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = ""
     base_url: str = ""
     api_key: str = ""
+    api_mode: ApiMode = ""
 
     def __repr__(self) -> str:
         return f"EndpointFlags({self.model!r}, {self.provider!r}, {self.base_url!r})"
@@ -92,6 +98,8 @@ class _Choice(Protocol):
     @property
     def api_key(self) -> str: ...
     @property
+    def api_mode(self) -> ApiMode: ...
+    @property
     def aliases(self) -> Mapping[str, str]: ...
 
 
@@ -104,6 +112,8 @@ class _Named(Protocol):
     def key_env(self) -> str: ...
     @property
     def model(self) -> str: ...
+    @property
+    def api_mode(self) -> ApiMode: ...
 
 
 class _Route(Protocol):
@@ -167,7 +177,8 @@ def find_endpoint(
     secret, source = _key(settings, flags, keys, variables or {}, provider, base_url)
     named = settings.endpoints.get(provider)
     model = wanted or (named.model if named is not None else "") or _default_model(base_url)
-    return Endpoint(provider=provider, base_url=base_url, api_key=secret, key_source=source, model=model)
+    mode = flags.api_mode or _api_mode(settings, flags, provider, base_url)
+    return Endpoint(provider=provider, base_url=base_url, api_key=secret, key_source=source, model=model, api_mode=mode)
 
 
 def find_child_endpoint(
@@ -258,6 +269,21 @@ def _named_place(settings: EndpointSettings, name: str, keys: tuple[Key, ...], w
         f"Did you mean {near[0]}?" if near else f"Known: {', '.join(names)}; add yours to `providers` in config.yaml."
     )
     raise UsageError(f"there is no provider {name!r} ({where}). {hint}")
+
+
+def _api_mode(settings: EndpointSettings, flags: EndpointFlags, provider: str, base_url: str) -> ApiMode:
+    """The wire format of a server: as its entry says, as `model` says of its own, as its provider always speaks."""
+    named = settings.endpoints.get(provider)
+    if named is not None and named.api_mode and named.base_url and origin(named.base_url) == origin(base_url):
+        return named.api_mode
+    choice = settings.model
+    configured = not flags.base_url and not flags.provider
+    same = bool(choice.base_url) and checked_url(choice.base_url, "model.base_url") == base_url
+    if choice.api_mode and (configured or same):
+        return choice.api_mode
+    if provider == "anthropic" and not base_url.endswith("/chat/completions"):
+        return "anthropic_messages"
+    return ""
 
 
 def _key(

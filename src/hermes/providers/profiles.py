@@ -26,6 +26,7 @@ def _known(
     price_input: float | None = None,
     price_output: float | None = None,
     price_cached: float | None = None,
+    price_cache_write: float | None = None,
     *,
     thinking: bool = False,
 ) -> ModelProfile:
@@ -35,18 +36,19 @@ def _known(
         price_input=price_input,
         price_output=price_output,
         price_cached=price_cached,
+        price_cache_write=price_cache_write,
         thinking=thinking,
     )
 
 
 # The first pattern found in the name (lower case, dots between digits as dashes) holds.
 _TABLE: tuple[tuple[str, ModelProfile], ...] = (
-    (r"claude.*opus-4-(5|6)", _known(200_000, 64_000, 5.0, 25.0, 0.5, thinking=True)),
-    (r"claude.*opus", _known(200_000, 32_000, 15.0, 75.0, 1.5, thinking=True)),
-    (r"claude.*haiku-4", _known(200_000, 64_000, 1.0, 5.0, 0.1, thinking=True)),
-    (r"claude.*haiku", _known(200_000, 8_192, 0.8, 4.0, 0.08)),
-    (r"claude.*sonnet-4|claude-3-7", _known(200_000, 64_000, 3.0, 15.0, 0.3, thinking=True)),
-    (r"claude", _known(200_000, 8_192, 3.0, 15.0, 0.3)),
+    (r"claude.*opus-4-([5-9])", _known(200_000, 64_000, 5.0, 25.0, 0.5, 6.25, thinking=True)),
+    (r"claude.*opus", _known(200_000, 32_000, 15.0, 75.0, 1.5, 18.75, thinking=True)),
+    (r"claude.*haiku-4", _known(200_000, 64_000, 1.0, 5.0, 0.1, 1.25, thinking=True)),
+    (r"claude.*haiku", _known(200_000, 8_192, 0.8, 4.0, 0.08, 1.0)),
+    (r"claude.*sonnet-4|claude-3-7", _known(200_000, 64_000, 3.0, 15.0, 0.3, 3.75, thinking=True)),
+    (r"claude", _known(200_000, 8_192, 3.0, 15.0, 0.3, 3.75)),
     (r"gpt-5.*nano", _known(400_000, 128_000, 0.05, 0.4, 0.005, thinking=True)),
     (r"gpt-5.*mini", _known(400_000, 128_000, 0.25, 2.0, 0.025, thinking=True)),
     (r"gpt-5", _known(400_000, 128_000, 1.25, 10.0, 0.125, thinking=True)),
@@ -108,8 +110,10 @@ def cost_of(profile: ModelProfile, usage: Usage) -> float | None:
     if profile.price_input is None or profile.price_output is None:
         return None
     cached_price = profile.price_input if profile.price_cached is None else profile.price_cached
-    fresh = max(0, usage.input - usage.cached)
-    return (fresh * profile.price_input + usage.cached * cached_price + usage.output * profile.price_output) / 1e6
+    write_price = profile.price_input if profile.price_cache_write is None else profile.price_cache_write
+    fresh = max(0, usage.input - usage.cached - usage.cache_write)
+    prompt = fresh * profile.price_input + usage.cached * cached_price + usage.cache_write * write_price
+    return (prompt + usage.output * profile.price_output) / 1e6
 
 
 def with_cost(profile: ModelProfile, usage: Usage) -> Usage:
