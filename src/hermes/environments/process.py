@@ -118,10 +118,7 @@ class ProcessGroup:
 
     def _on_exit(self) -> None:
         self._reap()
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
+        self._stop_watching()
         if self.ended is None:
             self.ended = time.monotonic()
         self.exited.set()
@@ -194,6 +191,9 @@ class ProcessGroup:
     def forget(self) -> None:
         """Give every descriptor back. The process must have been ended before."""
         self.stop_reading()
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)

@@ -13,12 +13,12 @@ import msgspec
 from hermes.core.agent import Outcome
 from hermes.core.codec import encode_json
 from hermes.core.errors import HermesError
-from hermes.core.events import ControlDelivered, ControlMissed, TaskEnded, TaskSuspended, TurnEnded
+from hermes.core.events import ControlDelivered, ControlMissed, TaskSuspended, TurnEnded
 from hermes.core.messages import plain_text
 from hermes.core.result import ChildRef, TaskResult, Verdict, async_status, exit_reason
 from hermes.core.views import TaskView
 from hermes.runtime.diagnosis import write_diagnosis
-from hermes.runtime.rows import queued_event
+from hermes.runtime.rows import ended_event, queued_event
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
 from hermes.store.ops import (
@@ -103,7 +103,7 @@ class Ending:
             task.emit(ControlMissed(receipt=receipt, verb=verb, text=text))
         for receipt in task.cancels if state == "cancelled" else ():
             task.emit(ControlDelivered(receipt=receipt, verb="cancel", position=None))
-        self._announce(task, result)
+        task.emit(ended_event(result))
         task.history = None  # an ended task keeps its result, not its conversation
         supervisor.left(task)
         supervisor.tell(task)
@@ -243,21 +243,6 @@ class Ending:
             if type(entry).__name__ == "Assistant" and text.strip():
                 return str(text)
         return ""
-
-    def _announce(self, task: Task, result: TaskResult) -> None:
-        task.emit(
-            TaskEnded(
-                state=result.state,
-                status=async_status(result.state),
-                exit_reason=result.exit_reason,
-                summary=result.summary[:500],
-                error=result.error,
-                elapsed=round(result.elapsed, 3),
-                usage=result.usage,
-                api_calls=result.api_calls,
-                truncated=result.truncated,
-            )
-        )
 
 
 def _verdict(task: Task) -> Verdict:

@@ -1,4 +1,4 @@
-"""A task as a row of the journal and as its first event, and back."""
+"""A task as a row of the journal and as its first and last event, and back."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from hermes.core.codec import decode_event, encode_json
-from hermes.core.events import Envelope, TaskQueued
+from hermes.core.events import Envelope, TaskEnded, TaskQueued
 from hermes.core.messages import plain_text
-from hermes.core.result import TaskResult
+from hermes.core.result import TaskResult, async_status
 from hermes.core.scope import CallKey
 from hermes.core.views import TreeView
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
 from hermes.store.ops import Store, TaskRow
 
-__all__ = ["fold_events", "queued_event", "stored_result", "stored_spec", "task_row"]
+__all__ = ["ended_event", "fold_events", "queued_event", "stored_result", "stored_spec", "task_row"]
 
 #: Characters of a goal that stand in a row and in an event; the whole is in the specification.
 GOAL_CHARS = 2_000
+#: Characters of a summary that stand in an event; the whole is in the result.
+SUMMARY_CHARS = 500
 
 _spec = msgspec.json.Decoder(TaskSpec)
 _result = msgspec.json.Decoder(TaskResult)
@@ -66,6 +68,21 @@ def queued_event(task: Task, request: SpawnRequest, position: int) -> TaskQueued
         index=request.index,
         count=request.count,
         label=spec.label,
+    )
+
+
+def ended_event(result: TaskResult) -> TaskEnded:
+    """The last event of a task."""
+    return TaskEnded(
+        state=result.state,
+        status=async_status(result.state),
+        exit_reason=result.exit_reason,
+        summary=result.summary[:SUMMARY_CHARS],
+        error=result.error,
+        elapsed=round(result.elapsed, 3),
+        usage=result.usage,
+        api_calls=result.api_calls,
+        truncated=result.truncated,
     )
 
 

@@ -9,13 +9,13 @@ import msgspec
 
 from hermes.core.clock import Hold, held
 from hermes.core.codec import decode_entry, encode_envelope, encode_json
-from hermes.core.events import Envelope, TaskEnded
+from hermes.core.events import Envelope
 from hermes.core.messages import Assistant
 from hermes.core.result import ENDED, ChildRef, TaskResult, async_status, exit_reason
 from hermes.core.scope import CallKey
 from hermes.core.views import TaskView, TreeView
 from hermes.environments.process import end_leftovers
-from hermes.runtime.rows import stored_spec
+from hermes.runtime.rows import ended_event, stored_spec
 from hermes.store.ops import (
     AddEvent,
     AdoptTasks,
@@ -72,7 +72,10 @@ async def end_cancelled(
         left = await _left(store, row, hold)
         result = _result(rows, row, ending, left, text, tree)
         ops.append(EndTask(task_id=row.task_id, state="cancelled", ended_at=now, end=redact(encode_json(result))))
-        ops.extend(MarkInbox(receipt=message.receipt, state="missed") for message in left.queued)
+        ops.extend(
+            MarkInbox(receipt=message.receipt, state="delivered" if message.verb == "cancel" else "missed")
+            for message in left.queued
+        )
         ops.append(_message(row, text, now))
         target = _listener(rows, row, ending)
         if target is not None and not stored_spec(row).detached:
@@ -161,18 +164,13 @@ def _message(row: TaskRow, text: str, now: float) -> PutInbox:
 
 
 def _event(row: TaskRow, result: TaskResult, seq: int, now: float, redact: Callable[[bytes], bytes]) -> AddEvent:
-    event = TaskEnded(
-        state=result.state,
-        status=async_status(result.state),
-        exit_reason=result.exit_reason,
-        summary=result.summary[:500],
-        error=result.error,
-        elapsed=round(result.elapsed, 3),
-        usage=result.usage,
-        api_calls=result.api_calls,
-    )
     envelope = Envelope(
-        seq=seq, at=now, session_id=row.session_id, task_id=row.task_id, parent_id=row.parent_id, event=event
+        seq=seq,
+        at=now,
+        session_id=row.session_id,
+        task_id=row.task_id,
+        parent_id=row.parent_id,
+        event=ended_event(result),
     )
     body = redact(encode_envelope(envelope))
     return AddEvent(
