@@ -17,7 +17,8 @@ import msgspec
 
 from hermes.compose.answering import answering
 from hermes.compose.children import delegation_policy, levels_above
-from hermes.compose.models import Models
+from hermes.compose.keys import KeyPools
+from hermes.compose.models import Models, address_of
 from hermes.compose.observing import observing
 from hermes.compose.parts import Assembly, Parts
 from hermes.config import Settings
@@ -36,7 +37,7 @@ from hermes.delegation.report import Reports, keep_report
 from hermes.delegation.toolset import Delegation, DelegationToolset
 from hermes.environments.local import LocalEnvironment, LocalSettings
 from hermes.providers.catalog import Catalog
-from hermes.providers.openai_chat import Endpoint as ModelEndpoint
+from hermes.providers.fallback import FEWER_ATTEMPTS
 from hermes.runtime.admission import Admission
 from hermes.runtime.approval import Gate
 from hermes.runtime.builder import Builder
@@ -126,7 +127,7 @@ async def _with_model(parts: Parts, catalog: Catalog) -> Parts:
     endpoint = parts.endpoint
     if parts.model is not None or endpoint.model:
         return parts
-    names = await catalog.offered(ModelEndpoint(base_url=endpoint.base_url, api_key=endpoint.api_key))
+    names = await catalog.offered(address_of(endpoint))
     if len(names) == 1:
         return msgspec.structs.replace(parts, endpoint=msgspec.structs.replace(endpoint, model=names[0]))
     offered = f" (it has {', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else ""
@@ -138,21 +139,28 @@ async def _with_model(parts: Parts, catalog: Catalog) -> Parts:
 def _redactor(parts: Parts) -> Redactor:
     named = settings_secrets(parts.loaded.settings, parts.variables)
     hook = parts.loaded.settings.notify.webhook  # whoever knows such an address may post to it
-    more = [secret for secret in (parts.endpoint.api_key, *parts.secrets, *named, hook) if secret]
+    stand_in = [parts.variables.get(entry.key_env, "") for entry in parts.loaded.settings.fallbacks]
+    pool = [key.secret for key in parts.keys]
+    more = [secret for secret in (parts.endpoint.api_key, *parts.secrets, *named, *stand_in, *pool, hook) if secret]
     return Redactor(known_secrets(parts.environ or os.environ, parts.loaded.dotenv, more=more))
 
 
 @asynccontextmanager
 async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str) -> AsyncIterator[Assembly]:
     settings, home = parts.loaded.settings, parts.loaded.home
+    keys = KeyPools(parts)
     catalog = Catalog(
-        settings.models, attempts=settings.agent.api_max_retries, cache=home.path / "cache" / "embedded-check"
+        settings.models,
+        attempts=settings.agent.api_max_retries,
+        fewer=FEWER_ATTEMPTS if settings.fallbacks else {},
+        cache=home.path / "cache" / "embedded-check",
     )
     try:
         parts = await _with_model(parts, catalog)
-        models = Models(parts, catalog)
+        models = Models(parts, catalog, keys)
         model = parts.model or await models(ModelChoice())
         runtime, delegation = _wire(parts, redactor, store, owner, models)
+        runtime.bus.subscribe(keys.note)
         async with (
             observing(parts, runtime, delegation, redactor, catalog),
             answering(parts, runtime, owner) as beside,
@@ -176,6 +184,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
             )
     finally:
         with anyio.CancelScope(shield=True):
+            await keys.close()
             await catalog.close()
 
 
@@ -188,10 +197,6 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
         return str(state_root / task.scope.session_id / task.id)
 
     reports = Reports()
-
-    async def keep(task_id: str, session_id: str, text: str) -> str:
-        return await keep_report(state_root / session_id / task_id, text, parts.hold)
-
     above = levels_above(settings, parts.environ or os.environ)
     policy = delegation_policy(settings, above)
     agents = AgentLibrary(home.path, parts.hold)
@@ -217,7 +222,7 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
             orchestrators=settings.delegation.orchestrator_enabled,
             unpriced=models.unpriced,
             logs=home.path / "logs",
-            keep_report=keep,
+            keep_report=lambda task, session, text: keep_report(state_root / session / task, text, parts.hold),
             independent_completions=settings.delegation.independent_completions,
         ),
         clock=parts.clock,

@@ -80,7 +80,7 @@ def wanted(field: Field) -> str:
             words.append(_PLAIN[kind])
         elif origin is tuple:
             words.append("a list of names" if get_args(kind)[0] is str else "a list")
-        elif origin is dict:
+        elif origin is dict or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
             words.append("a map")
         else:
             words.extend(f"`{choice}`" if choice != "" else "empty" for choice in get_args(kind))

@@ -1,7 +1,9 @@
 """A token bucket whose rate and size are learned: from headers, or from when a provider refuses.
 
 At a refusal the provider's own bucket is empty. What it accepted between two refusals, over the time between them, is
-therefore its rate. It keeps no time of its own: each call says when it is.
+therefore its rate, if its bucket was not full in between; if it was, what it accepted since, less what the bucket held,
+is. The largest of these quotients over times that are long enough is the rate. It keeps no time of its own: each call
+says when it is.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ from collections import deque
 __all__ = ["Bucket"]
 
 #: Growth of the rate in a second while everything is used: before and after the rate was measured.
-SEARCH, PROBE = 0.15, 0.006
+SEARCH, PROBE = 0.4, 0.02
 #: Share of a measured rate that is used, so that the provider's bucket fills again.
 MARGIN = 0.985
-#: Seconds between two refusals below which they measure nothing.
-SHORTEST = 0.5
+#: Seconds and accepted requests, of which one has to be reached for a time to measure anything; longest time that does.
+SHORTEST, FEWEST, LONGEST = 4.0, 100, 60.0
+#: What is left of the rate at a refusal that measures nothing.
+CUT = 0.85
 #: Accepted requests that are remembered to tell how many went through at once.
 REMEMBERED = 1024
+#: How often, in seconds, what was accepted so far is noted, and how many notes are kept.
+NOTE_EVERY, NOTES = 0.25, 240
 
 
 class _Tokens:
@@ -43,10 +49,12 @@ class Bucket:
         self._at = 0.0
         self._told = False  # by headers: nothing is to be found out
         self._measured = False
-        self._idle = False  # it was full since the last refusal: what was accepted is less than what is allowed
         self._empty: float | None = None
-        self._accepted = 0
+        self._total = 0
+        self._empties: deque[tuple[float, int]] = deque()
         self._first: float | None = None
+        self._rush = 0
+        self._notes: deque[tuple[float, int]] = deque(maxlen=NOTES)
         self._recent: deque[float] = deque(maxlen=REMEMBERED)
         self._tokens: _Tokens | None = None
 
@@ -80,9 +88,7 @@ class Bucket:
         if rate is None or passed <= 0:
             return
         self._at = now
-        self.level += rate * passed
-        if self.level >= self.size:
-            self.level, self._idle = self.size, self._idle or not pressed
+        self.level = min(self.size, self.level + rate * passed)
         if pressed and not self._told:
             self.rate = rate * (1.0 + (PROBE if self._measured else SEARCH) * min(passed, 1.0))
 
@@ -98,13 +104,20 @@ class Bucket:
 
     # -- learning ---------------------------------------------------------------------------------------------------
 
-    def accepted(self, sent: float) -> None:
+    def accepted(self, sent: float, now: float) -> None:
         """A request sent at `sent` was accepted."""
         if self._empty is None:
             self._recent.append(sent)
-        elif self._first is not None and sent <= self._first:
-            self.size += 1.0  # it went with the first rush, which the provider's bucket held
-        self._accepted += 1
+            return
+        if self._first is not None and sent <= self._first:
+            self._rush += 1  # it went with the first rush, which the provider's bucket held
+            self.size = max(1.0, self._rush)
+            if not self._measured and not self._told:
+                self.rate = max(self.rate or 1.0, self._rush)
+            return
+        if not self._notes or now >= self._notes[-1][0] + NOTE_EVERY:
+            self._notes.append((now, self._total))
+        self._total += 1
 
     def refused(self, now: float, *, fresh: bool) -> None:
         """A request was refused: the bucket is empty. `fresh`: for the first time since the rate was last put right."""
@@ -115,25 +128,30 @@ class Bucket:
             self._begin(now)
         elif fresh:
             self._measure(now)
-        self._empty, self._accepted, self._idle = now, 0, False
+        if self._empties and now - self._empties[-1][0] < NOTE_EVERY:
+            self._empties.pop()
+        self._empties.append((now, self._total))
+        self._empty = now
         self.level, self._at = 0.0, now
 
     def _begin(self, now: float) -> None:
-        last = sum(1 for sent in self._recent if sent > now - 2.0)
-        second = sum(1 for sent in self._recent if sent > now - 1.0)
-        self._first, self.size, self.rate = now, max(1.0, last), max(1.0, second)
+        self._rush = sum(1 for sent in self._recent if sent > now - 1.0)
+        self._first, self.size, self.rate = now, max(1.0, self._rush), max(1.0, self._rush)
         self._recent.clear()
 
     def _measure(self, now: float) -> None:
-        rate, since = self.rate or 1.0, now - (self._empty or 0.0)
-        if since < SHORTEST:
-            self.rate = max(0.05, 0.7 * rate)
-            return
-        found = max(self._accepted, 1) / since
-        if self._idle:  # a lower bound only
-            self.rate, self._measured = max(found, 0.7 * rate), False
-        else:
+        while len(self._empties) > 1 and now - self._empties[0][0] > LONGEST:
+            self._empties.popleft()
+        found = 0.0
+        for points, held in ((self._empties, 0.0), (self._notes, self.size)):
+            for at, before in points:
+                passed, accepted = now - at, self._total - before
+                if passed >= SHORTEST or (passed > 0 and accepted >= FEWEST):
+                    found = max(found, (accepted - held) / passed)
+        if found > 0:
             self.rate, self._measured = max(0.05, MARGIN * found), True
+        else:
+            self.rate = max(0.05, CUT * (self.rate or 1.0))
 
     def report(self, now: float, limit: float, remaining: float, reset: float, *, under_way: int = 0) -> None:
         """Headers: `remaining` of `limit` requests are left, all of them back in `reset` seconds; `under_way` are sent

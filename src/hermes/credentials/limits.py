@@ -110,7 +110,7 @@ class LearnedLimit:
         """The provider accepted the request of `permit`."""
         now = self._now()
         self._answered = now
-        self._bucket.accepted(permit)
+        self._bucket.accepted(permit, now)
         if self.in_flight >= int(self.at_once) or self.waiting and self._bucket.rate is None:
             self.at_once += 2.0 if self._ramp else 1.0 / self.at_once
             if self.waiting:

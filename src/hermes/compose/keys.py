@@ -1,0 +1,182 @@
+"""Which keys belong to a server, and what is known of each: the pool, the learned limits and the file brought together.
+
+A key that was given for exactly one purpose (on the command line, in the settings) is alone: it is never exchanged for
+another one. Keys of the environment, of `.env` and of `auth.json` that belong to one server are a pool.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+import anyio.to_thread
+
+from hermes.compose.parts import Parts
+from hermes.core.errors import OperatorError
+from hermes.core.events import Envelope, TaskEnded
+from hermes.credentials import Endpoint, Key, is_local
+from hermes.credentials.auth_change import write_marks
+from hermes.credentials.keys import origin
+from hermes.credentials.limits import LOCAL_START, START, LearnedLimit, LearnedLimits
+from hermes.credentials.pool import Cooldowns, Credential, CredentialPool, Lease
+from hermes.providers.pooled import KeyLease
+from hermes.providers.rate_headers import read_rate_headers
+
+__all__ = ["KeyPools", "ServerKeys", "credential_of", "keys_of"]
+
+_log = logging.getLogger(__name__)
+
+
+def keys_of(endpoint: Endpoint, keys: Collection[Key]) -> tuple[Key, ...]:
+    """The keys that may be sent to `endpoint`, in the order in which they are used; empty if its own is not among them.
+
+    They belong to its host, and to its provider or its very address.
+    """
+    if not endpoint.api_key or endpoint.key_source not in {key.source for key in keys}:
+        return ()
+    target = origin(endpoint.base_url)
+    found: dict[str, Key] = {}
+    for key in keys:
+        same = key.provider == endpoint.provider or key.base_url == endpoint.base_url
+        if key.secret and same and origin(key.base_url) == target:
+            found.setdefault(key.secret, key)
+    return tuple(sorted(found.values(), key=_place)) if endpoint.api_key in found else ()
+
+
+def _place(key: Key) -> int:
+    """A key of a variable comes first unless it was given a place."""
+    return key.entry.priority if key.entry is not None else -1
+
+
+def credential_of(key: Key) -> Credential:
+    """A key with what its record says of it."""
+    entry = key.entry
+    if entry is None:
+        source = f"env:{key.variable}"
+        return Credential(
+            id=source, label=key.variable, secret=key.secret, provider=key.provider, source=source, priority=-1
+        )
+    return Credential(
+        id=entry.id,
+        label=entry.label,
+        secret=key.secret,
+        provider=entry.provider,
+        source=entry.source or "manual",
+        priority=entry.priority,
+        rests_until=entry.rests_until,
+        reason=entry.reason,
+        requests=entry.requests,
+    )
+
+
+class ServerKeys:
+    """The keys of one server, as `Pooled` uses them."""
+
+    def __init__(self, pools: KeyPools, provider: str, group: str, *, local: bool) -> None:
+        self.provider = provider
+        self.several = pools.pool.size(group) > 1
+        self.short = pools.cooldowns.short
+        self._pools = pools
+        self._group = group
+        self._start = LOCAL_START if local else START
+
+    def lease(self, affinity: str, avoid: Collection[str] = ()) -> Lease:
+        """A key for a run."""
+        return self._pools.pool.lease(self._group, affinity, avoid)
+
+    def free(self, avoid: Collection[str]) -> bool:
+        """Whether a key that is not in `avoid` could be used at once."""
+        return self._pools.pool.free(self._group, avoid)
+
+    def limit(self, lease: KeyLease, model: str) -> LearnedLimit:
+        """The limit of a key with a model."""
+        return self._pools.limits.of(self._group, lease.id, model, start=self._start)
+
+    def observe(self, lease: KeyLease, model: str) -> Callable[[Mapping[str, str]], None]:
+        """Takes the headers of the answers to a key."""
+        limit, now = self.limit(lease, model), self._pools.now
+
+        def note(headers: Mapping[str, str]) -> None:
+            for report in read_rate_headers(headers, now()):
+                limit.reported(report.kind, report.limit, report.remaining, report.reset)
+
+        return note
+
+    def left(self, lease: KeyLease) -> None:
+        """A key is left alone: whoever waits for it asks with another one."""
+        self._pools.limits.evict(self._group, lease.id)
+
+    async def keep(self) -> None:
+        """Write the marks of the keys to the file; a lone key keeps none."""
+        if self.several:
+            await self._pools.keep(self._group)
+
+
+class KeyPools:
+    """The keys of a process."""
+
+    def __init__(self, parts: Parts, *, cooldowns: Cooldowns = Cooldowns()) -> None:  # noqa: B008 - frozen
+        self.now = parts.clock.now
+        self.cooldowns = cooldowns
+        self.limits = LearnedLimits()
+        self._strategies = parts.loaded.settings.credential_pool_strategies
+        self.pool = CredentialPool(now=self.now, strategies=self._strategies, cooldowns=cooldowns)
+        self._keys = parts.keys
+        self._path = parts.loaded.home.auth_file
+        self._home = parts.loaded.home
+        self._made: dict[str, ServerKeys] = {}
+        self._alone: dict[str, list[str]] = {}
+        self._trouble = ""
+
+    def of(self, endpoint: Endpoint) -> ServerKeys:
+        """The keys to ask `endpoint` with, the same object each time."""
+        keys = keys_of(endpoint, self._keys)
+        group = f"{endpoint.provider} {endpoint.base_url}"
+        if not keys:
+            # numbered in the order in which they came up: a secret is no part of a name
+            secrets = self._alone.setdefault(group, [])
+            if endpoint.api_key not in secrets:
+                secrets.append(endpoint.api_key)
+            group = f"{group} #{secrets.index(endpoint.api_key)}"
+        made = self._made.get(group)
+        if made is None:
+            credentials = [credential_of(key) for key in keys] or [_alone(endpoint)]
+            self.pool.add(group, credentials, strategy=self._strategy_name(endpoint.provider))
+            local = is_local(endpoint.base_url)
+            self._made[group] = made = ServerKeys(self, endpoint.provider, group, local=local)
+        return made
+
+    def _strategy_name(self, provider: str) -> str:
+        return provider if provider in self._strategies else f"custom:{provider.removeprefix('custom:')}"
+
+    def note(self, envelope: Envelope) -> None:
+        """A task that ended gives its keys back."""
+        if isinstance(envelope.event, TaskEnded):
+            self.pool.release(envelope.task_id)
+
+    async def keep(self, group: str, *, uses: bool = False) -> None:
+        """Write the marks of a server's keys. A file that cannot be written costs the marks and no request."""
+        marks = self.pool.marks(group, uses=uses)
+        if not marks:
+            return
+        try:
+            await anyio.to_thread.run_sync(self._write, marks)
+        except OperatorError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                _log.warning("what became of the keys is not kept: %s", error)
+
+    def _write(self, marks: tuple[Credential, ...]) -> None:
+        self._home.prepare(self._home.run_dir)
+        write_marks(self._path, marks, self.now())
+
+    async def close(self) -> None:
+        """Count the uses where the least used key is wanted; nothing else is written for a run without refusals."""
+        for group, made in self._made.items():
+            name = self._strategy_name(made.provider)
+            if made.several and self._strategies.get(name) == "least_used":
+                await self.keep(group, uses=True)
+
+
+def _alone(endpoint: Endpoint) -> Credential:
+    return Credential(id="own", label=endpoint.key_source, secret=endpoint.api_key, source=endpoint.key_source)
