@@ -57,7 +57,14 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     def endpoint(self) -> Endpoint:
         """The endpoint to test."""
         url = self.base_url or ADDRESSES[self.provider]
-        return Endpoint(provider=self.provider, base_url=url, api_key=self.key, key_source="setup", model=self.model)
+        return Endpoint(
+            provider=self.provider,
+            base_url=url,
+            api_key=self.key,
+            key_source="setup",
+            model=self.model,
+            api_mode="anthropic_messages" if self.provider == "anthropic" else "",
+        )
 
 
 def apply_choice(home: Home, choice: Choice, probe: Probe | None) -> list[str]:
@@ -99,15 +106,15 @@ def _set_model(home: Home, values: dict[str, str]) -> None:
 def request_once(endpoint: Endpoint) -> str:
     """Ask the endpoint for one word. Raises ModelError."""
     # edge: the HTTP client takes a third of a second to import, and most runs of setup's help never ask
+    from hermes.providers.catalog import adapter_of
+    from hermes.providers.endpoint import Endpoint as Address
     from hermes.providers.http import HttpSession
-    from hermes.providers.openai_chat import Endpoint as Address
-    from hermes.providers.openai_chat import OpenAIChat
 
     async def ask() -> str:
         session = HttpSession()
         try:
-            address = Address(base_url=endpoint.base_url, api_key=endpoint.api_key)
-            model = OpenAIChat(endpoint.model, address, ModelProfile(), session)
+            address = Address(base_url=endpoint.base_url, api_key=endpoint.api_key, api_mode=endpoint.api_mode)
+            model = adapter_of(endpoint.model, address, ModelProfile(), session)
             entries = (User(content=(Text("Answer with the word ok."),)),)
             with anyio.fail_after(60):
                 async with model.stream(

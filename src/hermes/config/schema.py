@@ -66,7 +66,7 @@ class ModelSettings(_Section, frozen=True, kw_only=True):
     api_mode: Annotated[
         ApiMode,
         Meta(
-            description="Wire format: `chat_completions`, `anthropic_messages` or `codex_responses` (OpenAI Responses); "
+            description="Wire format: `chat_completions`, `anthropic_messages`, `codex_responses` (OpenAI Responses); "
             "empty: by the provider and the address."
         ),
     ] = ""
