@@ -12,6 +12,7 @@ import pytest
 from hermes.compose import conversation_spec
 from hermes.core.errors import OperatorError
 from hermes.runtime.host import Host
+from hermes.runtime.moving import offer
 from hermes.runtime.outside import NOBODY
 from hermes.runtime.remote import Remote
 from hermes.runtime.spec import ModelChoice
@@ -49,7 +50,7 @@ class Serving:
         """Store a question that nobody has, and offer it."""
         spec, _ = conversation_spec(self.lab.assembly, goal=goal, interactive=False, workspace=str(self.lab.workspace))
         session = await self.lab.runtime.place(spec)
-        await self.remote.offer(session)
+        await offer(self.remote, session)
         return session
 
 
@@ -98,7 +99,7 @@ async def test_a_conversation_that_waits_for_a_person_is_no_work(tmp_path: Path,
             there.lab.runtime.store, is_gone=lambda owner: True, ring=lambda owner: False, clock=virtual_clock,
             redact=lambda body: body, hold=virtual_clock,
         )  # fmt: skip
-        await gone.offer(conversation.id)
+        await offer(gone, conversation.id)
         began = anyio.current_time()
         await there.run()
         assert 359 <= anyio.current_time() - began < 370

@@ -15,6 +15,7 @@ from hermes.core.errors import OperatorError
 from hermes.core.events import ControlDelivered, TaskSuspended
 from hermes.core.messages import Interrupted, Notice, Steer, User, plain_text
 from hermes.core.model import ModelRequest
+from hermes.runtime.moving import have_let_go, offer
 from hermes.runtime.outside import NOBODY
 from hermes.runtime.remote import Remote
 from hermes.store.ops import TaskRow
@@ -192,8 +193,8 @@ async def test_a_session_is_let_go_and_goes_on_elsewhere(tmp_path: Path) -> None
         session = task.scope.session_id
         await until(lambda: first.in_flight == 1)
         with pytest.raises(OperatorError, match="another process"):
-            await remote.offer(session)
-        await remote.let_go(session)
+            await offer(remote, session)
+        await have_let_go(remote, session)
         assert first.in_flight == 0 and not lab.runtime.supervisor.tasks
         assert lab.of(TaskSuspended)[-1].reason == "another terminal goes on with it"
         assert {row.owner for row in await remote.store.tasks(session)} == {NOBODY}
@@ -202,6 +203,19 @@ async def test_a_session_is_let_go_and_goes_on_elsewhere(tmp_path: Path) -> None
         assert result.summary == "all" and len(await remote.store.tasks(session)) == 2
         again = await lab.assembly.recovery.adopt(session, say="once more")  # and back to where it began
         assert len(again.children) == 1 and again.attempt == 3
+
+
+async def test_a_process_that_does_not_answer_keeps_its_session(tmp_path: Path) -> None:
+    model = ScriptedModel("m", [hang()])
+    async with open_lab(model, workspace=tmp_path, memory=False) as lab, elsewhere(tmp_path) as remote:
+        task = await lab.start("go")
+        await until(lambda: model.in_flight == 1)
+        lab.runtime.supervisor.closing = True  # as good as asleep
+        with pytest.raises(OperatorError, match="does not answer"):
+            await have_let_go(remote, task.scope.session_id, patience=0.3)
+        lab.runtime.supervisor.closing = False  # and when it wakes, nothing is asked of it any more
+        assert await lab.runtime.store.queued(lab.runtime.supervisor.owner) == []
+        assert model.in_flight == 1 and (await row_of(remote, task.id)).owner == lab.runtime.supervisor.owner
 
 
 async def test_ids_are_found_by_their_beginning_and_named_when_not(tmp_path: Path) -> None:

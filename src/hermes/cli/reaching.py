@@ -22,6 +22,7 @@ from hermes.core.errors import OperatorError
 from hermes.credentials.redact import Redactor
 from hermes.environments.process import CALL_KEY, DEPTH
 from hermes.runtime.finding import find_session
+from hermes.runtime.moving import have_let_go, offer
 from hermes.runtime.remote import Remote
 from hermes.runtime.rows import stored_spec
 from hermes.store.hosting import HOST, host_alive, host_info
@@ -75,7 +76,7 @@ async def take_from_host(sources: Sources, wanted: str) -> str:
         session = await find_session(remote.store, wanted)
         info = await anyio.to_thread.run_sync(host_info, home.path)
         if info is not None and any(row.owner == info.owner for row in await remote.store.tasks(session)):
-            await remote.let_go(session)
+            await have_let_go(remote, session)
         return session
 
 
@@ -126,7 +127,7 @@ async def offer_to_host(remote: Remote, sources: Sources, session_id: str) -> st
     Raises:
         OperatorError: the session is open elsewhere, or no host can be started.
     """
-    receipt = await remote.offer(session_id)
+    receipt = await offer(remote, session_id)
     await _wake(sources, await _arguments(remote, sources, session_id))
     return receipt
 
@@ -149,6 +150,7 @@ async def hand_to_host(remote: Remote, sources: Sources, session_id: str, *, pat
         if silent == 30:  # it ended for want of work just before it was asked
             await _wake(sources, await _arguments(remote, sources, session_id))
         if state == "refused" or anyio.current_time() >= until or silent > 100:
+            await remote.withdraw(receipt)
             why = await anyio.to_thread.run_sync(_last_line, host_log(home))
             raise OperatorError(
                 f"the background process did not take up session {session_id} ({why or 'no reason given'}; log: "

@@ -23,7 +23,7 @@ from hermes.runtime.finding import find_session
 from hermes.runtime.outside import ADOPT, NOBODY, RELEASE
 from hermes.runtime.rows import fold_events, stored_result
 from hermes.runtime.unowned import end_cancelled
-from hermes.store.ops import AdoptTasks, InboxRow, PutInbox, Store, TaskRow, Unit
+from hermes.store.ops import InboxRow, MarkInbox, PutInbox, Store, TaskRow, Unit
 
 __all__ = ["Answer", "Remote", "SHOWN_ENDED"]
 
@@ -31,6 +31,8 @@ __all__ = ["Answer", "Remote", "SHOWN_ENDED"]
 SHOWN_ENDED = 50
 #: Seconds between two looks into the journal while something is waited for.
 LOOK_EVERY = 0.1
+#: Seconds after which a request to the host counts as not heard.
+OFFERED = 30.0
 #: Seconds for which an answer is waited for.
 PATIENCE = 5.0
 
@@ -101,10 +103,24 @@ class Remote:
             return await anyio.to_thread.run_sync(self._is_gone, owner)
 
     async def state(self, row: TaskRow) -> str:
-        """The state of a task as it really is: without a living process what has not ended is suspended."""
-        if row.ended_at is not None:
-            return row.state
-        return "suspended" if await self.gone(row.owner) else row.state
+        """The state of a task as it really is: without a living process what has not ended is suspended, or queued
+        while it is on its way to the host."""
+        while True:
+            if row.ended_at is not None or not await self.gone(row.owner):
+                # Just taken up, it waits for its turn.
+                return "queued" if row.state == "suspended" else row.state
+            if row.owner == NOBODY and row.session_id in await self._offered():
+                return "queued"
+            now = await self.store.task(row.task_id) or row
+            if (now.owner, now.ended_at) == (row.owner, row.ended_at):
+                return "suspended"
+            row = now  # it was taken up while we looked
+
+    async def _offered(self) -> set[str]:
+        """Sessions that a host is about to take up."""
+        since = self.clock.now() - OFFERED
+        fresh = [row for row in await self.store.queued(NOBODY) if row.verb == ADOPT and row.created_at >= since]
+        return {task.session_id for row in fresh if (task := await self.store.task(row.task_id)) is not None}
 
     async def tree(self, session_id: str) -> TreeView:
         """What the kept events of a session say."""
@@ -169,13 +185,18 @@ class Remote:
         order = {"running": 0, "queued": 1, "suspended": 2}
         found: list[tuple[int, float, Answer]] = []
         alive: dict[str, bool] = {}
+        offered = await self._offered()
         for session in ids:
             rows = await self.store.tasks(session)
             places = self._positions(rows)
             for row in rows:
                 if row.ended_at is None and row.owner not in alive:
                     alive[row.owner] = not await self.gone(row.owner)
-                state = row.state if row.ended_at is not None or alive[row.owner] else "suspended"
+                state = row.state
+                if row.ended_at is None and not alive[row.owner]:
+                    state = "queued" if row.owner == NOBODY and session in offered else "suspended"
+                elif state == "suspended":
+                    state = "queued"
                 moment = row.ended_at if row.ended_at is not None else row.created_at
                 found.append((order.get(state, 3), -moment, self._row(row, state, places)))
         found.sort(key=lambda item: item[:2])
@@ -218,12 +239,13 @@ class Remote:
                 return {"ok": False, "error": f"Task {row.task_id} is not running (status: {async_status(state)})."}
             if state == "suspended" and verb == "cancel":
                 return await self._cancel(row, text)
-            receipt = await self._put(row, verb, text, receipt or f"out-{self._ids(12)}")
-        wait = 0.0 if await self.gone(row.owner) else patience
+            receipt = await self.put(row, verb, text, receipt or f"out-{self._ids(12)}")
+        wait = 0.0 if state == "suspended" or row.ended_at is not None and await self.gone(row.owner) else patience
         message = await self._answered(row, receipt, wait)
         return self._answer(row, message, state)
 
-    async def _put(self, row: TaskRow, verb: str, text: str, receipt: str) -> str:
+    async def put(self, row: TaskRow, verb: str, text: str, receipt: str) -> str:
+        """Write a message to a task, once for a receipt, and wake whoever has the task; returns the receipt."""
         message = InboxRow(
             receipt=receipt,
             task_id=row.task_id,
@@ -240,6 +262,10 @@ class Remote:
                 raise
         await self.ring(row)
         return receipt
+
+    async def withdraw(self, receipt: str) -> None:
+        """Take a message back that nobody has answered; one that was answered stands."""
+        await self.store.submit(Unit(ops=(MarkInbox(receipt=receipt, state="refused"),))).wait()
 
     async def ring(self, row: TaskRow) -> None:
         """Wake whoever has a task."""
@@ -323,62 +349,6 @@ class Remote:
             return result.public()
         answer = await self.check(row)
         return answer | {"timed_out": waited["timed_out"]}
-
-    # -- moving a session -------------------------------------------------------------------------------------------
-
-    async def let_go(self, session_id: str, *, patience: float = 15.0) -> None:
-        """Have a session belong to nobody: whoever has it is asked to let it go.
-
-        Raises:
-            OperatorError: its process lives and does not answer (it may be stopped or asleep).
-        """
-        rows = await self.store.tasks(session_id)
-        for owner in sorted({row.owner for row in rows}):
-            if await self.gone(owner):
-                continue
-            mine = next(row for row in rows if row.owner == owner)
-            receipt = await self._put(mine, RELEASE, "another terminal goes on with it", f"out-{self._ids(12)}")
-            until = anyio.current_time() + patience
-            while not await self.gone((await self.store.task(mine.task_id) or mine).owner):
-                if anyio.current_time() >= until:
-                    raise OperatorError(
-                        f"session {session_id} is open in another process (owner {owner}) that does not answer; go on "
-                        f"there, or end that process and try again (request {receipt})"
-                    )
-                await anyio.sleep(LOOK_EVERY)
-
-    async def offer(self, session_id: str) -> str:
-        """Let the host take a session up that nobody has; returns the receipt of the request.
-
-        Raises:
-            OperatorError: it is open in a living process, or was taken up by one just now.
-        """
-        rows = await self.store.tasks(session_id)
-        main = next((row for row in rows if row.parent_id is None), None)
-        if main is None:
-            raise OperatorError(f"session {session_id} has no task to go on with")
-        for owner in {row.owner for row in rows}:
-            if not await self.gone(owner):
-                raise OperatorError(f"session {session_id} goes on in another process (owner {owner}) already")
-        receipt = f"out-{self._ids(12)}"
-        freed = [
-            AdoptTasks(session_id=session_id, from_owner=owner, to_owner=NOBODY)
-            for owner in sorted({row.owner for row in rows} - {NOBODY})
-        ]
-        message = InboxRow(
-            receipt=receipt,
-            task_id=main.task_id,
-            verb=ADOPT,
-            text="",
-            sender="user",
-            state="queued",
-            created_at=self.clock.now(),
-        )
-        try:
-            await self.store.submit(Unit(ops=(*freed, PutInbox(row=message)))).wait()
-        except OwnershipLost as error:
-            raise OperatorError(f"session {session_id} was taken up by another process a moment ago") from error
-        return receipt
 
 
 def how_to_resume(row: TaskRow) -> str:
