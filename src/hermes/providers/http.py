@@ -14,7 +14,7 @@ import aiohttp
 import anyio
 import msgspec
 
-__all__ = ["Body", "HttpSession", "SessionSource", "StreamLimits", "StreamTimeout", "get_bytes", "post"]
+__all__ = ["Body", "HttpSession", "SessionSource", "StreamLimits", "StreamTimeout", "get_answer", "post"]
 
 #: Gives the session of the running event loop.
 SessionSource = Callable[[], aiohttp.ClientSession]
@@ -109,10 +109,10 @@ async def post(
     raise StreamTimeout("answer", limit)
 
 
-async def get_bytes(
+async def get_answer(
     session: aiohttp.ClientSession, url: str, *, headers: Mapping[str, str], limit: float, most: int
-) -> bytes:
-    """Return the body of a GET, its first `most` bytes, or b"" where the answer is not 200.
+) -> tuple[aiohttp.ClientResponse, bytes]:
+    """Return the (closed) response to a GET and the first `most` bytes of its body.
 
     Raises:
         StreamTimeout: not complete within `limit` seconds.
@@ -120,9 +120,7 @@ async def get_bytes(
     """
     with anyio.move_on_after(limit):
         async with session.get(url, headers=headers, allow_redirects=False) as response:
-            if response.status != 200:
-                return b""
-            return await Body(response, limits=StreamLimits()).rest(most, limit=limit)
+            return response, await Body(response, limits=StreamLimits()).rest(most, limit=limit)
     raise StreamTimeout("answer", limit)
 
 

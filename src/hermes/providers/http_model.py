@@ -29,7 +29,7 @@ from hermes.providers.classify import Origin, connection_error, error_of, error_
 from hermes.providers.effort import checked_effort
 from hermes.providers.endpoint import Endpoint
 from hermes.providers.event_reply import EventReply
-from hermes.providers.http import Body, SessionSource, StreamLimits, StreamTimeout, get_bytes, post
+from hermes.providers.http import Body, SessionSource, StreamLimits, StreamTimeout, get_answer, post
 from hermes.providers.names import matching, nearest, spellings
 
 __all__ = ["HttpModel"]
@@ -130,16 +130,30 @@ class HttpModel(ABC):
     async def catalogue(self) -> tuple[str, ...]:
         """Return the names of the models that the endpoint lists; empty where it lists none or cannot be asked."""
         try:
-            body = await get_bytes(
+            return await self.listed()
+        except ModelError:
+            return ()  # the caller reports why it asked; a missing list only makes its message shorter
+
+    async def listed(self) -> tuple[str, ...]:
+        """Return the names of the models that the endpoint lists. Raises ModelError where it cannot be asked."""
+        origin = self.origin()
+        try:
+            response, body = await get_answer(
                 self._session_source(),
                 self.models_url(),
                 headers=self._headers,
                 limit=10.0,
                 most=_CATALOGUE_BYTES,
             )
-            value = msgspec.json.decode(body or b"{}")
-        except (aiohttp.ClientError, OSError, StreamTimeout, msgspec.DecodeError):
-            return ()  # the caller reports why it asked; a missing list only makes its message shorter
+        except (aiohttp.ClientError, OSError, StreamTimeout) as failure:
+            raise connection_error(origin, failure, started=False) from failure
+        if response.status != 200:
+            raise status_error(origin, response.status, body, response.headers, self.wall_clock())
+        try:
+            value = msgspec.json.decode(body)
+        except msgspec.DecodeError as error:
+            what = f"{self._host} sent a list of models that is none ({error})"
+            raise error_of(origin, "malformed_response", what, error_text(body)) from error
         listed = value.get("data", value.get("models", [])) if isinstance(value, dict) else value
         names = (item.get("id") or item.get("name") for item in listed or () if isinstance(item, dict))
         return tuple(name for name in names if isinstance(name, str))

@@ -1,0 +1,203 @@
+"""`hermes model`: which models the server offers, whether one answers, and which one is asked by default.
+
+Listing and testing ask the server that a conversation would ask; nothing but `set` writes anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+import click
+
+from hermes.cli.options import Sources, home_of, merged, open_sources, options_of
+from hermes.cli.screens import print_json, rows
+from hermes.config import Home
+from hermes.config.edit import set_value
+from hermes.config.load import read_document
+from hermes.core.errors import ModelError, OperatorError, UsageError
+from hermes.core.messages import Text, User
+from hermes.core.model import ModelRequest
+from hermes.credentials import Endpoint, is_embedded
+from hermes.providers.catalog import Catalog, adapter_of
+from hermes.providers.endpoint import Endpoint as Address
+from hermes.providers.endpoint import api_mode_of
+from hermes.providers.names import nearest, same_model
+
+__all__ = ["model"]
+
+_Value = TypeVar("_Value")
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+#: Seconds that the tiny request of a test may take.
+_PATIENCE = 60.0
+
+
+def _server(command: _Command) -> _Command:
+    """Give a command the options that say which server."""
+    command = click.option("--base_url", "--base-url", default="", metavar="URL", help="Address of another server.")(
+        command
+    )
+    return click.option("--provider", default="", metavar="NAME", help="Another provider than the configured one.")(
+        command
+    )
+
+
+@click.group(
+    epilog="\b\nExamples:\n  hermes model list\n  hermes model test claude-sonnet-4-6 --provider anthropic\n"
+    "  hermes model set gpt-5"
+)
+def model() -> None:
+    """List the models of the server in use, test one, choose the default."""
+
+
+@model.command("list", epilog="\b\nExamples:\n  hermes model list\n  hermes model list sonnet --json")
+@click.argument("word", default="")
+@_server
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def list_(context: click.Context, /, word: str, provider: str, base_url: str, as_json: bool) -> None:
+    """List the models that the server offers, with window and prices where they are known; only those with WORD."""
+    sources, endpoint = _asked(context, "", provider, base_url)
+    if is_embedded(endpoint.model):
+        names: tuple[str, ...] = (endpoint.model,)
+    else:
+        names = anyio.run(_with_catalog, sources, lambda catalog: _listed(catalog, endpoint))
+    names = tuple(name for name in names if word.lower() in name.lower())
+    catalog = Catalog(sources.loaded.settings.models)
+    profiles = [catalog.profile(name) for name in names]
+    if as_json:
+        found = [
+            {"name": name, "window": each.window, "price_input": each.price_input, "price_output": each.price_output}
+            for name, each in zip(names, profiles, strict=True)
+        ]
+        print_json({"base_url": endpoint.base_url, "default": endpoint.model, "models": found})
+        return
+    if not names:
+        what = f"no model with {word!r}" if word else "no models"
+        raise OperatorError(f"{_place(endpoint)} lists {what}.")
+    table = []
+    for name, each in zip(names, profiles, strict=True):
+        price = "" if each.price_input is None else f"${each.price_input:g} in, ${each.price_output:g} out per million"
+        chosen = "*" if endpoint.model and same_model(name, endpoint.model) else " "
+        # what a server sends must not write escape sequences to the terminal
+        shown = "".join(letter for letter in name if letter.isprintable())
+        table.append((chosen, shown, f"{each.window // 1000}k", price))
+    click.echo(rows(table, indent=""))
+
+
+@model.command(
+    "test", epilog="\b\nExamples:\n  hermes model test\n  hermes model test qwen3 --base_url http://127.0.0.1:8000/v1"
+)
+@click.argument("name", default="")
+@_server
+@click.pass_context
+def test(context: click.Context, /, name: str, provider: str, base_url: str) -> None:
+    """Make one tiny request of the default model, or of NAME. Exit 1 with the server's words if it is refused."""
+    sources, endpoint = _asked(context, name, provider, base_url)
+    if not endpoint.model:
+        raise UsageError(f"no model is named for {endpoint.base_url}. Give its NAME; hermes model list shows them.")
+    click.echo(anyio.run(_with_catalog, sources, lambda catalog: _tried(catalog, endpoint)))
+
+
+@model.command(
+    "set", epilog="\b\nExamples:\n  hermes model set gpt-5\n  hermes model set claude-sonnet-4-6 --provider anthropic"
+)
+@click.argument("name")
+@click.option("--provider", default="", metavar="NAME", help="Set the provider too.")
+@click.option("--no-check", is_flag=True, help="Set it without asking the server whether it has such a model.")
+@click.pass_context
+def set_(context: click.Context, /, name: str, provider: str, no_check: bool) -> None:
+    """Set the default model. A name that the server does not offer is refused with the nearest ones."""
+    sources, endpoint = _asked(context, name, provider, "")
+    if not (no_check or is_embedded(endpoint.model)):
+        _check(sources, endpoint)
+    home = home_of(context)
+    for line in _stored(home, name, provider):
+        click.echo(line)
+
+
+def _asked(context: click.Context, name: str, provider: str, base_url: str) -> tuple[Sources, Endpoint]:
+    sources = open_sources(merged(options_of(context), model=name, provider=provider))
+    sources.loaded.require()
+    return sources, sources.endpoint(base_url=base_url)
+
+
+def _address(endpoint: Endpoint) -> Address:
+    return Address(base_url=endpoint.base_url, api_key=endpoint.api_key, api_mode=endpoint.api_mode)
+
+
+def _place(endpoint: Endpoint) -> str:
+    return _address(endpoint).host
+
+
+async def _with_catalog(sources: Sources, work: Callable[[Catalog], Awaitable[_Value]]) -> _Value:
+    catalog = Catalog(sources.loaded.settings.models, attempts=1)
+    try:
+        return await work(catalog)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await catalog.close()
+
+
+async def _listed(catalog: Catalog, endpoint: Endpoint) -> tuple[str, ...]:
+    asked = adapter_of("", _address(endpoint), catalog.profile(""), catalog.session)
+    return tuple(sorted(await asked.listed()))
+
+
+async def _tried(catalog: Catalog, endpoint: Endpoint) -> str:
+    asked = catalog.model(endpoint.model, _address(endpoint))
+    request = ModelRequest(
+        system="You are brief.", entries=(User(content=(Text("Answer with the word ok."),)),), max_tokens=64
+    )
+    began = time.monotonic()
+    tokens = 0
+    try:
+        with anyio.fail_after(_PATIENCE):
+            async with asked.stream(request) as deltas:
+                async for delta in deltas:
+                    usage = getattr(delta, "usage", None)
+                    tokens = usage.total if usage is not None else tokens
+    except TimeoutError:
+        raise ModelError(
+            f"{_place(endpoint)} did not answer within {_PATIENCE:g} s. Check the address.", reason="timeout"
+        ) from None
+    where = "this machine" if is_embedded(endpoint.model) else f"{_place(endpoint)} ({api_mode_of(_address(endpoint))})"
+    counted = f", {tokens} tokens" if tokens else ""
+    return f"{asked.name} answers at {where} after {time.monotonic() - began:.1f} s{counted}"
+
+
+def _check(sources: Sources, endpoint: Endpoint) -> None:
+    """Refuse a name that the server does not offer; say so where it cannot be asked."""
+    try:
+        known = anyio.run(_with_catalog, sources, lambda catalog: _listed(catalog, endpoint))
+    except ModelError as error:
+        click.echo(f"note: not checked: {error}", err=True)
+        return
+    dated = any(name.startswith(f"{endpoint.model}-20") for name in known)
+    if not known or dated or any(same_model(endpoint.model, name) for name in known):
+        return
+    near = ", ".join(nearest(endpoint.model, known))
+    raise UsageError(
+        f"{_place(endpoint)} does not offer {endpoint.model}. Nearest: {near}. `--no-check` sets it nevertheless."
+    )
+
+
+def _stored(home: Home, name: str, provider: str) -> list[str]:
+    """Write the choice; returns what was done, a line each."""
+    home.prepare(home.run_dir)
+    lock = home.run_dir / "config.lock"
+    document = read_document(home.config_file)
+    current = document.data.get("model") if document is not None else None
+    if not isinstance(current, dict) and not provider:
+        set_value(home.config_file, ("model",), name, lock=lock)
+    elif not isinstance(current, dict):
+        set_value(home.config_file, ("model",), {"default": name, "provider": provider}, lock=lock)
+    else:
+        set_value(home.config_file, ("model", "default"), name, lock=lock)
+        if provider:
+            set_value(home.config_file, ("model", "provider"), provider, lock=lock)
+    more = f" of {provider}" if provider else ""
+    return [f"the model is {name}{more} ({home.config_file})"]
