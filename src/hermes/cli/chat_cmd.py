@@ -14,7 +14,16 @@ import msgspec
 
 from hermes.cli.leaving import hand_over, say_on_stderr
 from hermes.cli.oneshot import OneShot, Request, failed, unwrapped
-from hermes.cli.options import GlobalOptions, Sources, merged, open_sources, options_of, refused, run_options
+from hermes.cli.options import (
+    GlobalOptions,
+    Sources,
+    merged,
+    open_sources,
+    options_of,
+    refused,
+    resume_options,
+    run_options,
+)
 from hermes.cli.reaching import take_from_host
 from hermes.cli.usage_file import check_usage_file
 from hermes.compose import Parts
@@ -54,25 +63,7 @@ Examples:
 @click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost as JSON, also after a failure.")
 @click.option("--in", "directory", default=None, metavar="DIR", help="Run as if started in DIR.")
 @click.option("--cli", "lines", is_flag=True, help="Converse in plain lines, also where stdin is no terminal.")
-@click.option(
-    "-r",
-    "--resume",
-    is_flag=False,
-    flag_value="latest",
-    default=None,
-    metavar="[ID|latest]",
-    help="Go on with a conversation and its tasks; with -q as its next input.",
-)
-@click.option(
-    "-c",
-    "--continue",
-    "proceed",
-    is_flag=False,
-    flag_value="latest",
-    default=None,
-    metavar="[NAME]",
-    help="The same by its title; without one the newest.",
-)
+@resume_options("; with -q as its next input")
 @click.option("--detach", is_flag=True, help="Let the work begin in the background and print the session.")
 @click.option("--no-detach", is_flag=True, help="Leaving stops what runs, resumable, in place of letting it go on.")
 @click.option("--source", default="cli", metavar="TAG", help="Recorded as the source of the session.")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import click
 
 import hermes
-from hermes.cli.options import GlobalOptions, refused, run_options
+from hermes.cli.options import GlobalOptions, refused, resume_options, run_options
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
 
@@ -43,6 +43,7 @@ COMMANDS: dict[str, _Entry] = {
     "attach": _Entry("hermes.cli.attach_cmd", "attach", "Bring running work back to this terminal."),
     "host": _Entry("hermes.cli.host_cmd", "host", ""),
     "usage": _Entry("hermes.cli.usage_cmd", "usage", "What was spent, from the calls that are stored."),
+    "model": _Entry("hermes.cli.model_cmd", "model", "List the models of a server, test one, choose the default."),
     "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
     "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
 }
@@ -93,25 +94,7 @@ class _Commands(click.Group):
 @click.option("-p", "--profile", default=None, metavar="NAME", help="Use that profile's home.")
 @click.option("--in", "directory", default=None, metavar="DIR", help="Run as if started in DIR.")
 @click.option("-z", "prompt", default=None, metavar="PROMPT", help="Print the final answer to PROMPT and end.")
-@click.option(
-    "-r",
-    "--resume",
-    is_flag=False,
-    flag_value="latest",
-    default=None,
-    metavar="[ID|latest]",
-    help="Go on with a conversation and its tasks.",
-)
-@click.option(
-    "-c",
-    "--continue",
-    "proceed",
-    is_flag=False,
-    flag_value="latest",
-    default=None,
-    metavar="[NAME]",
-    help="The same by its title; without one the newest.",
-)
+@resume_options()
 @click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost of the run as JSON to PATH.")
 @refused(
     worktree="-w --worktree",

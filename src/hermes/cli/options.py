@@ -37,6 +37,7 @@ __all__ = [
     "open_sources",
     "options_of",
     "refused",
+    "resume_options",
     "run_options",
 ]
 
@@ -207,6 +208,31 @@ def run_options(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def resume_options(note: str = "") -> Callable[[_Command], _Command]:
+    """Give a command -r/--resume and -c/--continue, which arrive as `resume` and `proceed`; `note` joins the help."""
+
+    def decorate(command: _Command) -> _Command:
+        newest: dict[str, Any] = {"is_flag": False, "flag_value": "latest", "default": None}
+        by_title = click.option(
+            "-c",
+            "--continue",
+            "proceed",
+            metavar="[NAME]",
+            help="The same by its title; without one the newest.",
+            **newest,
+        )
+        by_id = click.option(
+            "-r",
+            "--resume",
+            metavar="[ID|latest]",
+            help=f"Go on with a conversation and its tasks{note}.",
+            **newest,
+        )
+        return by_id(by_title(command))
+
+    return decorate
 
 
 def merged(options: GlobalOptions, **given: Any) -> GlobalOptions:
