@@ -58,7 +58,7 @@ class Inbox:
     def __init__(self) -> None:
         self.steers: list[SteerMessage] = []
         self.follow_ups: list[FollowUp] = []
-        self.ends: list[ChildEnd] = []
+        self._ends: dict[str, ChildEnd] = {}  # by task: thousands may come and be collected at once
         self.remarks: list[Remark] = []
         self.closed = False
         self._turn: anyio.CancelScope | None = None
@@ -71,9 +71,22 @@ class Inbox:
             changed.set()
 
     @property
+    def ends(self) -> list[ChildEnd]:
+        """Ends of children that wait, in order of arrival."""
+        return list(self._ends.values())
+
+    @ends.setter
+    def ends(self, ends: list[ChildEnd]) -> None:
+        self._ends = {end.task_id: end for end in ends}
+
+    @property
     def pending(self) -> bool:
         """Whether anything waits to be taken."""
-        return bool(self.steers or self.follow_ups or self.ends or self.remarks)
+        return bool(self.steers or self.follow_ups or self._ends or self.remarks)
+
+    def holds(self, task_id: str) -> bool:
+        """Whether the end of a child waits here."""
+        return task_id in self._ends
 
     def steer(self, message: SteerMessage) -> None:
         """Queue a correction."""
@@ -87,7 +100,7 @@ class Inbox:
 
     def notify(self, end: ChildEnd) -> None:
         """Queue the end of a child."""
-        self.ends.append(end)
+        self._ends[end.task_id] = end
         self._wake()
 
     def remark(self, remark: Remark) -> None:
@@ -97,7 +110,7 @@ class Inbox:
 
     def withdraw(self, task_id: str) -> None:
         """Take the end of a child back: somebody collected it."""
-        self.ends = [end for end in self.ends if end.task_id != task_id]
+        self._ends.pop(task_id, None)
 
     def close(self) -> None:
         """Nothing more will come; a task at rest may end."""

@@ -244,6 +244,7 @@ class Control:
         finally:
             for task in tasks:
                 task.collectors -= 1
+            for task in tasks:
                 if task.ended:
                     supervisor.tell(task)
             if caller is not None:

@@ -26,22 +26,27 @@ class Delivery:
     def tell(self, child: Task) -> None:
         """Put a child's end into the inbox of whoever has to hear of it, unless somebody is collecting it, or others of
         its group have not ended."""
-        if not _untold(child):
+        if not self._untold(child):
             return
         group = child.together
         if len(group) < 2 or self._supervisor.policy.independent_completions:
             self._notify(child)
         elif all(other.ended for other in group):
             for other in group:
-                if _untold(other):
+                if self._untold(other):
                     self._notify(other)
+
+    def _untold(self, child: Task) -> bool:
+        if child.delivery != "pending" or child.collectors:
+            return False
+        target = self.listener(child)
+        return target is not None and not target.inbox.holds(child.id)
 
     def _notify(self, child: Task) -> None:
         target = self.listener(child)
-        if target is None or any(end.task_id == child.id for end in target.inbox.ends):
-            return
-        text, at = self._supervisor.notice(child), self._supervisor.clock.now()
-        target.inbox.notify(ChildEnd(task_id=child.id, text=text, at=at))
+        if target is not None:
+            text, at = self._supervisor.notice(child), self._supervisor.clock.now()
+            target.inbox.notify(ChildEnd(task_id=child.id, text=text, at=at))
 
     def listener(self, child: Task) -> Task | None:
         """The nearest living ancestor, who hears of a child's end."""
@@ -64,7 +69,3 @@ class Delivery:
         target = self.listener(child)
         if target is not None:
             target.inbox.withdraw(child.id)
-
-
-def _untold(child: Task) -> bool:
-    return child.delivery == "pending" and not child.collectors
