@@ -22,6 +22,8 @@ __all__ = ["LOCAL_START", "LearnedLimit", "LearnedLimits", "START"]
 #: Requests at once before anything is known: of a provider on the network, and of a server on this machine, which
 #: queues rather than refuses.
 START, LOCAL_START = 64, 1024
+#: Seconds for which an answer shows that the key works.
+SHORTLY = 5.0
 #: What remains of the requests at once after an episode.
 SHRINK = 0.8
 
@@ -134,8 +136,8 @@ class LearnedLimit:
             self._shrink(self._now())
 
     def contended(self, permit: float) -> bool:
-        """Whether others were answered since `permit`: a refusal was then a matter of turn and not of the key."""
-        return self._answered > permit
+        """Whether others were answered since `permit` or shortly before: its refusal was a matter of turn then."""
+        return self._answered >= permit - SHORTLY
 
     def reported(self, kind: str, limit: float, remaining: float, reset: float) -> None:
         """What headers say: of `limit` requests (or tokens) `remaining` are left, all are back in `reset` seconds."""
