@@ -24,6 +24,9 @@ from hermes.testing.scripted import ScriptedModel, call, reply
 
 pytestmark = pytest.mark.anyio
 
+#: Long enough to be kept in a file while its row runs.
+PART = "a part " * 100
+
 
 @asynccontextmanager
 async def opened(model: Model, tmp_path: Path, clock: VirtualClock) -> AsyncIterator[tuple[Assembly, RuntimeEngine]]:
@@ -40,7 +43,7 @@ async def opened(model: Model, tmp_path: Path, clock: VirtualClock) -> AsyncIter
     )
     async with open_runtime(parts) as assembly:
         choice = ModelChoice(name=model.name)
-        yield assembly, RuntimeEngine(assembly.runtime, model=model, choice=choice, ceiling=("delegation",))
+        yield assembly, RuntimeEngine(assembly.runtime, model=model, choice=choice, ceiling=("delegation",), hold=clock)
 
 
 async def test_a_row_has_its_children_and_leaves_nothing(tmp_path: Path, virtual_clock: VirtualClock) -> None:
@@ -49,7 +52,7 @@ async def test_a_row_has_its_children_and_leaves_nothing(tmp_path: Path, virtual
         f"row {number}": [reply(calls=[call("delegate_task", goal=f"part {number}")]), reply(f"all of {number}")]
         for number in range(rows)
     }
-    scripts |= {f"part {number}": [reply("a part")] for number in range(rows)}
+    scripts |= {f"part {number}": [reply(PART)] for number in range(rows)}
     seen: list[weakref.ref[object]] = []
     async with opened(ScriptedModel("m", scripts=scripts), tmp_path, virtual_clock) as (assembly, engine):
         runtime = assembly.runtime
@@ -71,7 +74,8 @@ async def test_a_row_has_its_children_and_leaves_nothing(tmp_path: Path, virtual
             )
             assert isinstance(result.entries[0], User) and isinstance(result.entries[-1], Assistant)
             assert result.entries[-1].text == f"all of {number}"
-            assert [child.entries[-1].text for child in result.children] == ["a part"]  # type: ignore[union-attr]
+            assert [child.entries[-1].text for child in result.children] == [PART]  # type: ignore[union-attr]
+        assert [path for path in (tmp_path / "state").rglob("*") if path.is_file()] == []
         gc.collect()
         assert not [ref for ref in seen if ref() is not None]
         assert not runtime.supervisor.tasks and not runtime.bus.tree.tasks

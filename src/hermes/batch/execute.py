@@ -7,10 +7,15 @@ the loop. Opening a runtime is the caller's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import anyio
 
+from hermes.batch.attempt import COPY_THREADS
 from hermes.batch.rollout import ChildRecord, RolloutError, RolloutRequest, RolloutResult, RolloutState
+from hermes.batch.threads import Threads
+from hermes.batch.workspace import remove
+from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.events import (
     EntryAdded,
     Envelope,
@@ -70,8 +75,11 @@ class RuntimeEngine:
     one session.
     """
 
-    def __init__(self, runtime: Runtime, *, model: Model, choice: ModelChoice, ceiling: tuple[str, ...]) -> None:
+    def __init__(
+        self, runtime: Runtime, *, model: Model, choice: ModelChoice, ceiling: tuple[str, ...], hold: Hold = NO_HOLD
+    ) -> None:
         self._runtime = runtime
+        self._threads = Threads(COPY_THREADS, hold)
         self._model = model
         self._choice = choice
         self._ceiling = ceiling
@@ -135,8 +143,9 @@ class RuntimeEngine:
         self._traces[task.id] = trace
         self._root_of[task.id] = task.id
         try:
-            result = await self._runtime.result(task)
-            return self._report(request, task, result, trace, began)
+            report = self._report(request, task, await self._runtime.result(task), trace, began)
+            await self._threads.run(_remove_state, request.state_dir, task)
+            return report
         except BaseException:
             with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_GRACE):
                 await self._runtime.control.cancel([task], "the batch was stopped", sender="batch")
@@ -214,3 +223,9 @@ class RuntimeEngine:
             usage=result.usage if result is not None else Usage(),
             state=child.state,
         )
+
+
+def _remove_state(state_dir: str, task: Task) -> None:
+    """Remove what the shells of a rollout kept: in a long run it would fill the disk."""
+    for member in task.subtree():
+        remove(Path(state_dir, member.scope.session_id, member.id))
