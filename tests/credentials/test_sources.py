@@ -226,3 +226,29 @@ def test_every_secret_is_known_and_none_is_shown() -> None:
         EndpointFlags(api_key="0000000001")
     )
     assert mask("sk-or-0000000001") == "…0001" and mask("short") == "…"
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "mode"),
+    [
+        (Settings(), {"provider": "anthropic"}, "anthropic_messages"),
+        (Settings(), {"provider": "openai"}, ""),
+        (Settings(model=ModelSettings(api_mode="codex_responses")), {}, "codex_responses"),
+        (Settings(model=ModelSettings(api_mode="codex_responses")), {"provider": "openai"}, ""),
+        (
+            Settings(model=ModelSettings(base_url="http://127.0.0.1:1/v1", api_mode="anthropic_messages")),
+            {"base_url": "http://127.0.0.1:1/v1/"},
+            "anthropic_messages",
+        ),
+        (
+            Settings(
+                providers={"mine": ProviderSettings(base_url="http://127.0.0.1:1", api_mode="anthropic_messages")}
+            ),
+            {"provider": "mine"},
+            "anthropic_messages",
+        ),
+        (Settings(), {"provider": "openai", "api_mode": "codex_responses"}, "codex_responses"),
+    ],
+)
+def test_the_wire_format_goes_with_its_server(settings: Settings, flags: dict[str, str], mode: str) -> None:
+    assert find({**OPENAI, **ANTHROPIC}, settings, **flags).api_mode == mode
