@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,7 @@ from hermes.runtime.task import Task
 from hermes.store.ops import AdoptTasks, Unit
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
-from hermes.testing.scripted import ScriptedModel, call, hang, reply
+from hermes.testing.scripted import ScriptedModel, Step, call, hang, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ async def test_nothing_is_kept_of_a_forgotten_tree(tmp_path: Path, virtual_clock
 
 async def test_the_cap_on_live_children_is_of_one_tree(tmp_path: Path, virtual_clock: VirtualClock) -> None:
     """Rows of a batch share a session: one's children leave no less room for another's."""
-    scripts = {
+    scripts: dict[str, Sequence[Step]] = {
         "mother": [reply(calls=[call("delegate_task", goal="son")]), reply("over")],
         "father": [reply(calls=[call("delegate_task", goal="daughter")]), reply("over")],
         "son": [reply("done", delay=100)],
@@ -67,7 +68,7 @@ async def test_an_end_that_its_parent_did_not_come_to_read_reaches_who_is_above(
     tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:
     """The parent is stopped in the middle of the reply during which its own child ended."""
-    scripts = {
+    scripts: dict[str, Sequence[Step]] = {
         "top": [reply("started"), reply("read it"), reply("read more")],
         "middle": [reply(calls=[call("delegate_task_async", goal="leaf")]), hang()],
         "leaf": [reply("found it")],
@@ -126,6 +127,32 @@ async def test_a_session_that_another_process_took_up_leaves_nobody_waiting(
         with anyio.fail_after(60), pytest.raises(OperatorError, match="another process"):
             await lab.runtime.result(task)
         assert not task.ended and not task.children[0].ended
+
+
+async def test_a_task_whose_environment_cannot_be_closed_fails_alone(
+    tmp_path: Path, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    scripts = {"one": [reply("first", delay=1)], "two": [reply("second", delay=5)]}
+    async with open_lab(ScriptedModel("m", scripts=scripts), workspace=tmp_path, clock=virtual_clock) as lab:
+        one, two = await lab.start("one"), await lab.start("two")
+        await until(lambda: one.environment is not None)
+        one.environment = Stuck()  # type: ignore[assignment]
+        first, second = await lab.runtime.result(one), await lab.runtime.result(two)
+    assert first.state == "failed" and "the place is gone" in first.error
+    assert second.state == "completed" and "ended badly" in caplog.text
+
+
+class Stuck:
+    """An environment that breaks when it is closed."""
+
+    async def close(self) -> None:
+        raise RuntimeError("the place is gone")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(60):
+        while not condition():
+            await anyio.sleep(0.1)
 
 
 async def take_over(lab: Lab, task: Task) -> None:

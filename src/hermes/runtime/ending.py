@@ -12,7 +12,7 @@ import msgspec
 
 from hermes.core.agent import Outcome
 from hermes.core.codec import encode_json
-from hermes.core.errors import HermesError
+from hermes.core.errors import HermesError, StoreError
 from hermes.core.events import ControlDelivered, ControlMissed, TaskSuspended, TurnEnded
 from hermes.core.messages import plain_text
 from hermes.core.result import ChildRef, TaskResult, Verdict, async_status, exit_reason
@@ -59,21 +59,21 @@ class Ending:
         state, error = self._state(task, outcome, failure)
         if state != "completed":
             await self._stop_children(task)
-        await self.clean(task)
-        supervisor.admission.release(task)
-        result = self._result(task, state, error, outcome)
-        if task.diagnosis:
-            result = msgspec.structs.replace(result, diagnostic_path=await self._diagnosed(task))
         told = task.parent is not None and not task.spec.detached
-        if told:
-            result = msgspec.structs.replace(result, report_path=await self._kept(task, result.summary))
+        try:
+            await self.clean(task)
+            result = await self._summed_up(task, state, error, outcome, told)
+            encoded = supervisor.redact(encode_json(result))
+        except StoreError:
+            raise
+        except Exception as broken:  # noqa: BLE001  what breaks here must not take every other task along
+            logger.error("task %s ended badly: %s", task.id, "".join(traceback.format_exception(broken)))
+            state, error = "failed", f"it could not be ended cleanly: {type(broken).__name__}: {broken}"
+            result = TaskResult(task_id=task.id, state=state, exit_reason=exit_reason(state), error=error)
+            encoded = supervisor.redact(encode_json(result))
+        supervisor.admission.release(task)
         ops: list[Op] = [
-            EndTask(
-                task_id=task.id,
-                state=state,
-                ended_at=supervisor.clock.now(),
-                end=supervisor.redact(encode_json(result)),
-            )
+            EndTask(task_id=task.id, state=state, ended_at=supervisor.clock.now(), end=encoded),
         ]
         missed = [*((steer.receipt, "steer", steer.text) for steer in task.inbox.steers)]
         missed.extend((item.receipt, "follow_up", plain_text(item.content)) for item in task.inbox.follow_ups)
@@ -112,6 +112,15 @@ class Ending:
             child = supervisor.tasks.get(end.task_id)
             if child is not None:
                 supervisor.tell(child)
+
+    async def _summed_up(self, task: Task, state: State, error: str, outcome: Outcome | None, told: bool) -> TaskResult:
+        """The result of a task with the files that belong to it."""
+        result = self._result(task, state, error, outcome)
+        if task.diagnosis:
+            result = msgspec.structs.replace(result, diagnostic_path=await self._diagnosed(task))
+        if told:
+            result = msgspec.structs.replace(result, report_path=await self._kept(task, result.summary))
+        return result
 
     def take_back(self, task: Task, spec: TaskSpec, more: Sequence[Op]) -> Ticket:
         """Take the end back, in memory and on its way to the disk in one step."""
