@@ -44,6 +44,8 @@ COMMANDS: dict[str, _Entry] = {
     "host": _Entry("hermes.cli.host_cmd", "host", ""),
     "usage": _Entry("hermes.cli.usage_cmd", "usage", "What was spent, from the calls that are stored."),
     "model": _Entry("hermes.cli.model_cmd", "model", "List the models of a server, test one, choose the default."),
+    "auth": _Entry("hermes.cli.auth_cmd", "auth", "Several keys of a provider: add, order, see which rest."),
+    "fallback": _Entry("hermes.cli.fallback_cmd", "fallback", "Models that answer where the configured one cannot."),
     "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
     "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
 }

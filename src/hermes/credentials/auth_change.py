@@ -46,9 +46,16 @@ def fingerprint(secret: str) -> str:
 
 
 def add_entry(
-    path: Path, provider: str, secret: str, *, label: str = "", priority: int | None = None, base_url: str = ""
+    path: Path,
+    provider: str,
+    secret: str,
+    *,
+    label: str = "",
+    priority: int | None = None,
+    base_url: str = "",
+    lock_wait: float = LOCK_WAIT,
 ) -> tuple[str, str]:
-    """Add a key; returns (id, label). Without `priority` it comes last.
+    """Add a key; returns (id, label). Without `priority` it comes last. `lock_wait` are seconds.
 
     Raises:
         OperatorError: the same key is there already, or the file cannot be read or written.
@@ -70,7 +77,7 @@ def add_entry(
         entries.append(new | ({"base_url": base_url} if base_url else {}))
         return name, shown
 
-    return _changed(path, change)
+    return _changed(path, change, lock_wait)
 
 
 def remove_entry(path: Path, provider: str, name: str) -> bool:
@@ -185,8 +192,8 @@ def _entry(pool: dict[str, list[Any]], credential: Credential) -> Entry:
 # -- the file -------------------------------------------------------------------------------------------------------
 
 
-def _changed(path: Path, change: Callable[[dict[str, list[Any]]], T]) -> T:
-    with _locked(path.with_suffix(".lock")):
+def _changed(path: Path, change: Callable[[dict[str, list[Any]]], T], lock_wait: float = LOCK_WAIT) -> T:
+    with _locked(path.with_suffix(".lock"), lock_wait):
         text, data = _read(path)
         before = json.dumps(data)
         pool = data.setdefault("credential_pool", {})
@@ -239,7 +246,7 @@ def _create(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _locked(lock: Path) -> Iterator[None]:
+def _locked(lock: Path, most: float) -> Iterator[None]:
     """Hold the lock that guards the file between processes.
 
     It is not waited for without an end: a process that was stopped may hold it.
@@ -249,13 +256,13 @@ def _locked(lock: Path) -> Iterator[None]:
     except OSError as error:
         raise OperatorError(f"cannot open the lock {lock}: {error.strerror}.") from error
     try:
-        end = time.monotonic() + LOCK_WAIT
+        end = time.monotonic() + most
         while True:
             with suppress(BlockingIOError):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if time.monotonic() > end:
-                raise TryLater(f"another process has held {lock} for {LOCK_WAIT:.0f} s. Try again.")
+                raise TryLater(f"another process has held {lock} for {most:g} s. Try again.")
             time.sleep(0.01)
         yield
     finally:

@@ -1,0 +1,260 @@
+"""`hermes auth`: the keys of each provider, their order and their rests. No key is ever printed.
+
+Keys that were added stand in `auth.json`, a file shared with another program of this name; keys of the environment and
+of `.env` are listed beside them and stay where they are. An entry leaves the file only by `hermes auth remove`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from hermes.cli.options import Sources, home_of, open_sources, options_of
+from hermes.cli.screens import print_json, rows
+from hermes.core.errors import OperatorError, UsageError
+from hermes.credentials import Key, PoolEntry
+from hermes.credentials.auth_change import add_entry, clear_marks, remove_entry, set_priority
+from hermes.credentials.keys import ADDRESSES, checked_url
+from hermes.credentials.pool import Credential
+
+__all__ = ["auth"]
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One key as it is listed. `number` counts from 1 in the order of use; `rests` are seconds that are left."""
+
+    provider: str
+    number: int
+    id: str
+    label: str
+    kind: str
+    source: str
+    priority: int
+    status: str
+    rests: float
+    requests: int
+    usable: bool
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="\b\nExamples:\n  hermes auth list\n  hermes auth add openrouter --label second\n"
+    "  hermes auth priority openrouter second 0\n  hermes auth reset openrouter",
+)
+@click.pass_context
+def auth(context: click.Context, /) -> None:
+    """Several keys of a provider: add, remove and order them, see which rest. Without a command: list them."""
+    if context.invoked_subcommand is None:
+        _list(context, "", as_json=False)
+
+
+@auth.command("list", epilog="\b\nExamples:\n  hermes auth list\n  hermes auth list openrouter --json")
+@click.argument("provider", default="")
+@_json
+@click.pass_context
+def list_(context: click.Context, /, provider: str, as_json: bool) -> None:
+    """List the keys of every provider, or of one, in the order in which they are used."""
+    _list(context, provider, as_json=as_json)
+
+
+@auth.command("status", epilog="\b\nExamples:\n  hermes auth status openrouter")
+@click.argument("provider")
+@_json
+@click.pass_context
+def status(context: click.Context, /, provider: str, as_json: bool) -> None:
+    """Show the keys of a provider; exit code 1 if none of them can be used now."""
+    listed = _list(context, provider, as_json=as_json)
+    if not any(row.usable and row.rests <= 0 for row in listed):
+        raise OperatorError(f"no key of {provider} can be used now. Add one (hermes auth add {provider}) or wait.")
+
+
+@auth.command(
+    "add",
+    epilog="\b\nExamples:\n  hermes auth add openrouter\n  hermes auth add openai --label work --priority 0\n"
+    '  printf %s "$KEY" | hermes auth add openrouter',
+)
+@click.argument("provider")
+@click.option("--type", "kind", type=click.Choice(["api_key", "api-key", "oauth"]), default="api_key", help="api_key.")
+@click.option("--api-key", "--api_key", default="", metavar="KEY", help="The key; safer to leave it out and be asked.")
+@click.option("--label", default="", metavar="L", help="A name for it.")
+@click.option("--priority", type=int, default=None, metavar="N", help="Its place: the lowest number is used first.")
+@click.option("--base-url", "--base_url", default="", metavar="URL", help="Address of a server of your own.")
+@click.pass_context
+def add(
+    context: click.Context, /, provider: str, kind: str, api_key: str, label: str, priority: int | None, base_url: str
+) -> None:
+    """Add a key to a provider. It is asked for without being shown, or read from standard input."""
+    if kind == "oauth":
+        raise UsageError("logins (--type oauth) are not supported in this release. Add an API key.")
+    home = home_of(context)
+    sources = open_sources(options_of(context))
+    named = sources.loaded.settings.endpoints.get(provider.removeprefix("custom:"))
+    url = checked_url(base_url, "--base-url") if base_url else ""
+    if provider not in ADDRESSES and not url:
+        if named is None or not named.base_url:
+            known = ", ".join([*ADDRESSES, *sources.loaded.settings.endpoints])
+            raise UsageError(f"there is no provider {provider!r}. Known: {known}; give --base-url for one of your own.")
+        url = checked_url(named.base_url, f"providers.{provider}.base_url")
+    if provider not in ADDRESSES and not provider.startswith("custom:"):
+        provider = f"custom:{provider}"
+    if api_key:
+        click.echo("warning: a key on the command line stays in the shell's history and is seen by ps.", err=True)
+    secret = (api_key or _asked(provider)).strip()
+    if not secret or any(character.isspace() for character in secret):
+        raise UsageError("that is no key: it is empty, or has a space or line break in it.")
+    home.prepare(home.run_dir)
+    name, shown = add_entry(home.auth_file, provider, secret, label=label, priority=priority, base_url=url)
+    click.echo(f"added {shown} ({name}) to {provider}, readable by you only ({home.auth_file})")
+
+
+@auth.command("remove", epilog="\b\nExamples:\n  hermes auth remove openrouter 2\n  hermes auth remove openrouter work")
+@click.argument("provider")
+@click.argument("target", metavar="INDEX|ID|LABEL")
+@click.pass_context
+def remove(context: click.Context, /, provider: str, target: str) -> None:
+    """Remove a key from the file. A key of a variable goes away by unsetting the variable."""
+    home, sources = home_of(context), open_sources(options_of(context))
+    row = _one(_rows(sources, provider), provider, target)
+    if row.source.startswith("env:") and not _entry_of(sources, row):
+        raise UsageError(f"{row.label} is a variable and stands in no file of the pool. Unset it, or edit .env.")
+    if not remove_entry(home.auth_file, row.provider, row.id):
+        raise OperatorError(f"{row.label} of {row.provider} has gone meanwhile. See `hermes auth list`.")
+    click.echo(f"removed {row.label} ({row.id}) from {row.provider}")
+    if row.source.startswith("env:"):
+        click.echo(f"note: its key stands in {row.source[4:]} and is still used; only its marks are gone", err=True)
+
+
+@auth.command("reset", epilog="\b\nExamples:\n  hermes auth reset openrouter\n  hermes auth reset openrouter 2")
+@click.argument("provider")
+@click.argument("target", default="", metavar="[INDEX|ID|LABEL]")
+@click.pass_context
+def reset(context: click.Context, /, provider: str, target: str) -> None:
+    """Let keys that rest be used again: one, or all of a provider."""
+    home, sources = home_of(context), open_sources(options_of(context))
+    listed = _rows(sources, provider)
+    chosen = [_one(listed, provider, target)] if target else listed
+    if not chosen:
+        raise UsageError(f"{provider} has no keys. `hermes auth list` shows what there is.")
+    marked = [row for row in chosen if row.status != "ok"]
+    for name in dict.fromkeys(row.provider for row in marked):
+        clear_marks(home.auth_file, name, [row.id for row in marked if row.provider == name])
+    click.echo(
+        f"{len(marked)} of {len(chosen)} keys of {provider} had a mark; it is gone" if marked else "nothing rests"
+    )
+
+
+@auth.command("priority", epilog="\b\nExamples:\n  hermes auth priority openrouter work 0")
+@click.argument("provider")
+@click.argument("target", metavar="INDEX|ID|LABEL")
+@click.argument("number", type=int)
+@click.pass_context
+def priority(context: click.Context, /, provider: str, target: str, number: int) -> None:
+    """Give a key another place: the lowest number is used first."""
+    home, sources = home_of(context), open_sources(options_of(context))
+    row = _one(_rows(sources, provider), provider, target)
+    secret = next((key.secret for key in sources.keys if row.source == f"env:{key.variable}"), "")
+    home.prepare(home.run_dir)
+    credential = Credential(id=row.id, label=row.label, secret=secret, provider=row.provider, source=row.source)
+    set_priority(home.auth_file, credential, number)
+    click.echo(f"{row.label} of {row.provider} has priority {number}")
+
+
+# -- what is listed -------------------------------------------------------------------------------------------------
+
+
+def _asked(provider: str) -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.read()
+    found: str = click.prompt(f"Key for {provider} (not shown)", hide_input=True)
+    return found
+
+
+def _list(context: click.Context, provider: str, *, as_json: bool) -> list[_Row]:
+    listed = _rows(open_sources(options_of(context)), provider)
+    if as_json:
+        print_json({"credentials": msgspec.to_builtins(listed)})
+        return listed
+    if not listed:
+        click.echo(f"no keys{f' of {provider}' if provider else ''}: hermes auth add {provider or 'PROVIDER'}")
+    for name in dict.fromkeys(row.provider for row in listed):
+        own = [row for row in listed if row.provider == name]
+        current = next((row for row in own if row.usable and row.rests <= 0), None)
+        click.echo(f"{name} ({len(own)} credential{'s' if len(own) > 1 else ''}):")
+        click.echo(rows([_line(row, current) for row in own]))
+    return listed
+
+
+def _line(row: _Row, current: _Row | None) -> tuple[str, ...]:
+    said = row.status if row.status != "ok" else ""
+    if row.rests > 0:
+        said = f"{row.status}, {_left(row.rests)} left"
+    if not row.usable and row.status == "ok":
+        said = "belongs to the program that made it"
+    return (f"#{row.number}", row.label, row.kind, row.source, said or ("←" if row is current else ""))
+
+
+def _left(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    return f"{seconds:.0f} s" if minutes < 1 else f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+
+
+def _rows(sources: Sources, provider: str) -> list[_Row]:
+    """Every key, those of variables included, by provider and in the order of use."""
+    found: list[tuple[str, int, int, PoolEntry | Key]] = []
+    for key in sources.keys:
+        if key.variable and key.secret and key.entry is None:
+            found.append((key.provider, -1, len(found), key))
+    present = {key.variable for key in sources.keys}
+    for entry in sources.pool:
+        if not entry.source.startswith("env:") or entry.source[4:] in present:
+            found.append((entry.provider, entry.priority, len(found), entry))
+    found.sort(key=lambda item: (item[0], item[1], item[2]))
+    listed: list[_Row] = []
+    seen: set[tuple[str, str]] = set()
+    for name, _, _, item in found:
+        if provider and name not in (provider, f"custom:{provider}"):
+            continue
+        row = _row_of(name, 1 + sum(row.provider == name for row in listed), item)
+        if (name, row.id) not in seen:  # a login has several secrets in one entry
+            seen.add((name, row.id))
+            listed.append(row)
+    return listed
+
+
+def _row_of(provider: str, number: int, item: PoolEntry | Key) -> _Row:
+    if isinstance(item, Key):
+        source = f"env:{item.variable}"
+        return _Row(
+            provider=provider, number=number, id=source, label=item.variable, kind="api_key", source=source,
+            priority=-1, status="ok", rests=0.0, requests=0, usable=True,
+        )  # fmt: skip
+    rests = max(0.0, item.rests_until - time.time())
+    status = item.reason if item.reason == "dead" or rests > 0 else "ok"
+    variable = item.source.startswith("env:")
+    return _Row(
+        provider=provider, number=number, id=item.id, label=item.label, kind=item.kind, source=item.source or "manual",
+        priority=item.priority, status=status, rests=rests, requests=item.requests, usable=item.usable or variable,
+    )  # fmt: skip
+
+
+def _entry_of(sources: Sources, row: _Row) -> bool:
+    return any(entry.id == row.id and entry.provider == row.provider for entry in sources.pool)
+
+
+def _one(listed: Sequence[_Row], provider: str, target: str) -> _Row:
+    """The key that is meant: by number, id or label."""
+    matching = [row for row in listed if target == row.id]
+    matching = matching or [row for row in listed if target == row.label]
+    if not matching and target.removeprefix("#").isdigit():
+        matching = [row for row in listed if row.number == int(target.removeprefix("#"))]
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(f"#{row.number} {row.label}" for row in listed) or "none"
+    what = "more than one key" if matching else "no key"
+    raise UsageError(f"{provider} has {what} {target!r}. There are: {names}.")

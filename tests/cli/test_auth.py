@@ -1,0 +1,138 @@
+"""`hermes auth` and `hermes fallback`: keys are added, ordered and removed, and never shown."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Ran
+
+Hermes = Callable[..., Ran]
+ONE, TWO, ENV = "sk-one-0123456789", "sk-two-0123456789", "sk-env-0123456789"
+
+
+@pytest.fixture
+def two(hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with two keys of OpenRouter."""
+    for secret, label in ((ONE, "first"), (TWO, "second")):
+        monkeypatch.setattr("sys.stdin", io.StringIO(secret + "\n"))
+        ran = hermes("auth", "add", "openrouter", "--label", label)
+        assert ran.code == 0 and secret not in ran.out + ran.err
+    return hermes_home / "auth.json"
+
+
+def listed(hermes: Hermes, *more: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(hermes("auth", "list", *more, "--json").out)["credentials"]
+    return found
+
+
+def test_keys_are_listed_in_the_order_of_use_without_being_shown(
+    hermes: Hermes, two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", ENV)
+    ran = hermes("auth", "list")
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert lines[0] == ["openrouter", "(3", "credentials):"]
+    assert lines[1] == ["#1", "OPENROUTER_API_KEY", "api_key", "env:OPENROUTER_API_KEY", "←"]
+    assert [line[:2] for line in lines[2:]] == [["#2", "first"], ["#3", "second"]]
+    assert "sk-" not in ran.out + ran.err
+    assert stat.S_IMODE(two.stat().st_mode) == 0o600 and ENV not in two.read_text()
+
+
+def test_a_key_in_the_arguments_is_taken_with_a_warning(hermes: Hermes, hermes_home: Path) -> None:
+    ran = hermes("auth", "add", "openai", "--api-key", ONE, "--priority", "4")
+    assert ran.code == 0 and "shell's history" in ran.err and ONE not in ran.out + ran.err
+    (entry,) = json.loads((hermes_home / "auth.json").read_text())["credential_pool"]["openai"]
+    assert (entry["access_token"], entry["priority"], entry["source"]) == (ONE, 4, "manual")
+    again = hermes("auth", "add", "openai", "--api-key", ONE)
+    assert again.code == 1 and "has this key already" in again.err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("add", "opnrouter", "--api-key", ONE), "there is no provider 'opnrouter'"),
+        (("add", "openai", "--type", "oauth"), "not supported"),
+        (("add", "openai", "--api-key", "two words"), "that is no key"),
+        (("remove", "openrouter", "third"), "There are: #1 first, #2 second"),
+        (("priority", "openrouter", "9", "1"), "no key '9'"),
+        (("reset", "anthropic"), "has no keys"),
+    ],
+)
+def test_what_is_wrong_is_said_and_changes_nothing(hermes: Hermes, two: Path, args: tuple[str, ...], said: str) -> None:
+    before = two.read_text()
+    ran = hermes("auth", *args)
+    assert ran.code == 2 and said in ran.err and two.read_text() == before
+
+
+def test_order_and_removal_by_number_id_and_label(hermes: Hermes, two: Path) -> None:
+    assert hermes("auth", "priority", "openrouter", "second", "-5").code != 0  # an option to click: said, not done
+    assert hermes("auth", "priority", "openrouter", "first", "8").code == 0
+    rows = listed(hermes)
+    assert [row["label"] for row in rows] == ["second", "first"]
+    assert hermes("auth", "remove", "openrouter", "#1").code == 0
+    assert hermes("auth", "remove", "openrouter", str(rows[1]["id"])).code == 0
+    assert listed(hermes) == []
+
+
+def test_a_key_of_a_variable_is_ordered_without_being_stored_and_cannot_be_removed(
+    hermes: Hermes, two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", ENV)
+    ran = hermes("auth", "remove", "openrouter", "OPENROUTER_API_KEY")
+    assert ran.code == 2 and "Unset it" in ran.err
+    assert hermes("auth", "priority", "openrouter", "OPENROUTER_API_KEY", "9").code == 0
+    assert [row["label"] for row in listed(hermes)] == ["first", "second", "OPENROUTER_API_KEY"]
+    assert ENV not in two.read_text()
+
+
+def test_keys_that_rest_are_shown_and_can_be_let_go(hermes: Hermes, two: Path) -> None:
+    data = json.loads(two.read_text())
+    data["credential_pool"]["openrouter"][0] |= {
+        "last_status": "exhausted", "last_error_code": 429, "last_error_reset_at": 4_000_000_000,
+    }  # fmt: skip
+    two.write_text(json.dumps(data))
+    assert "rate_limit" in hermes("auth", "list").out.splitlines()[1]
+    assert hermes("auth", "status", "openrouter").code == 0
+    data["credential_pool"]["openrouter"][1]["last_status"] = "dead"
+    two.write_text(json.dumps(data))
+    assert hermes("auth", "status", "openrouter").code == 1
+    assert "2 of 2" in hermes("auth", "reset", "openrouter").out
+    assert [row["status"] for row in listed(hermes)] == ["ok", "ok"]
+
+
+def test_a_server_of_ones_own_has_keys_too(hermes: Hermes, hermes_home: Path) -> None:
+    args = ("auth", "add", "lab", "--base-url", "http://127.0.0.1:9/v1", "--api-key", ONE)
+    assert hermes(*args).code == 0
+    assert [row["provider"] for row in listed(hermes, "lab")] == ["custom:lab"]
+
+
+def test_fallbacks_are_added_listed_and_removed(hermes: Hermes, hermes_home: Path) -> None:
+    config = hermes_home / "config.yaml"
+    config.write_text("# mine\nmodel: a/b\n")
+    assert hermes("fallback", "add", "openrouter", "x/y").code == 0
+    assert hermes("fallback", "add", "lab", "big", "--base-url", "http://127.0.0.1:9/v1", "--key-env", "K").code == 0
+    assert hermes("fallback", "add", "openrouter", "x/y").code == 2
+    assert json.loads(hermes("fallback", "list", "--json").out)["fallback_providers"] == [
+        {"provider": "openrouter", "model": "x/y"},
+        {"provider": "lab", "model": "big", "base_url": "http://127.0.0.1:9/v1", "key_env": "K"},
+    ]
+    assert hermes("fallback", "remove", "3").code == 2
+    assert hermes("fallback", "remove", "1").code == 0
+    assert [line.split()[:3] for line in hermes("fallback", "ls").out.splitlines()] == [["1.", "lab", "big"]]
+    assert hermes("fallback", "clear").code == 0 and "no fallback" in hermes("fallback").out
+    assert config.read_text().startswith("# mine\nmodel: a/b\n")
+
+
+def test_the_older_form_is_read_and_moved_when_changed(hermes: Hermes, hermes_home: Path) -> None:
+    config = hermes_home / "config.yaml"
+    config.write_text("fallback_model: {provider: openrouter, model: old/one}\n")
+    assert "old/one" in hermes("fallback").out
+    assert hermes("fallback", "add", "openai", "new").code == 0
+    assert "fallback_model" not in config.read_text()
+    assert [line.split()[2] for line in hermes("fallback").out.splitlines()] == ["old/one", "new"]
