@@ -101,13 +101,16 @@ class Models:
 
     def _mode(self, choice: ModelChoice) -> ApiMode:
         """The wire format that the settings give for exactly this server of children; empty where they give none."""
-        children = self._parts.loaded.settings.delegation
-        for given in (children.routes.get(choice.route), children):
-            there = given is not None and (given.base_url or given.provider)
-            if given is not None and there and given.api_mode and given.base_url == choice.base_url:
-                if given.base_url or given.provider == choice.provider:
-                    return given.api_mode
-        return ""
+        children, main = self._parts.loaded.settings.delegation, self._parts.endpoint
+        route = children.routes.get(choice.route)
+        if route is not None and route.api_mode and (route.base_url or route.provider):
+            if route.base_url == choice.base_url and (route.base_url or route.provider == choice.provider):
+                return route.api_mode
+        if not children.base_url or choice.base_url != children.base_url:
+            return ""
+        # On the server of the conversation the format is that of the children's model alone.
+        own = main.base_url != children.base_url or (choice.name == children.model and choice.name != main.model)
+        return children.api_mode if own else ""
 
     def _key(self, choice: ModelChoice) -> str:
         """The key that the settings give for exactly this address; empty where they name none. A key whose route has
