@@ -19,6 +19,15 @@ __all__ = ["Redactor"]
 #: A shorter value would be found in ordinary text.
 MIN_LENGTH = 8
 
+#: Every well-known key but those of `_OTHERS` is a run of at least this many letters, digits, `_` and `-`; ordinary
+#: text seldom has one. Looking for a run takes one pass, whatever the number of kinds.
+_RUN = 19
+_OTHERS = (b"eyJ", b"xox", b"earer ", b"PRIVATE KEY")
+_WORD = bytes(
+    ord("x") if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-") else 32 for code in range(256)
+)
+_LONG = b"x" * _RUN
+
 
 class _Kind(NamedTuple):
     """A well-known kind of key. `anchors` are literal pieces one of which every such key holds: looking for them first
@@ -73,6 +82,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] | Mapping[str, str] = ()) -> None:
         self._labels: dict[str, str] = {}
+        self._broken: tuple[bytes, ...] = ()  # forms without a long run: looked for one by one
         pairs = secrets.items() if isinstance(secrets, Mapping) else [("secret", secret) for secret in secrets]
         for label, secret in pairs:
             self.add(secret, label)
@@ -87,12 +97,30 @@ class Redactor:
             return
         label = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[:40] or "secret"
         forms = {form: label for form in _forms(secret) if form not in self._labels}
-        self._labels = {**self._labels, **forms}  # replaced as a whole: other threads may be reading it
+        broken = {data for form in forms if _LONG not in (data := form.encode("utf-8", "replace")).translate(_WORD)}
+        # Replaced as a whole: other threads may be reading them.
+        self._labels = {**self._labels, **forms}
+        self._broken = (*self._broken, *sorted(broken))
 
     def text(self, text: str) -> str:
         """Return `text` without secrets. Text without any comes back as the same object."""
-        if len(text) < MIN_LENGTH:
+        if len(text) < MIN_LENGTH or not self._may_hold(text.encode("utf-8", "replace")):
             return text
+        return self._replaced(text)
+
+    def _may_hold(self, data: bytes) -> bool:
+        """Whether encoded text may hold a secret; nearly all text does not, which is found out in a few passes."""
+        if _LONG in data.translate(_WORD):
+            return True
+        for piece in _OTHERS:
+            if piece in data:
+                return True
+        for form in self._broken:
+            if form in data:
+                return True
+        return False
+
+    def _replaced(self, text: str) -> str:
         labels = self._labels
         present = [form for form in labels if form in text] if labels else []
         for form in sorted(present, key=len, reverse=True) if present else ():
@@ -106,11 +134,13 @@ class Redactor:
 
     def json_bytes(self, data: bytes) -> bytes:
         """Return encoded JSON without secrets. It stays valid JSON: what is put in holds nothing to be escaped."""
+        if not self._may_hold(data):
+            return data
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             text = data.decode("utf-8", "surrogateescape")
-        clean = self.text(text)
+        clean = self._replaced(text)
         return data if clean is text or clean == text else clean.encode("utf-8", "surrogateescape")
 
 
