@@ -150,6 +150,7 @@ async def test_what_the_verbs_say_of_a_running_and_an_ended_task(tmp_path: Path,
     assert (collected["status"], collected["timed_out"], collected["summary"]) == ("running", True, "")
     assert "message is required" in empty["error"]
     assert len(listed["tasks"][0]["goal"]) == 60 and listed["tasks"][0]["status"] == "running"
+    assert cancelled.pop("receipt")["state"] == "queued"
     assert cancelled == {"ok": True, "cancelled": seen["id"], "message": cancelled["message"]}
     checked, collected, cancelled, steered, again = answers(model.requests[-1])
     assert (checked["status"], checked["exit_reason"]) == ("cancelled", "interrupted")
