@@ -15,17 +15,27 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 from figures import Figure, Options, options, show
 from stage import part, peak_memory, runtime, scratch
 
 from hermes.compose import Assembly, conversation_spec
-from hermes.core.messages import Assistant, Interrupted, Notice
-from hermes.core.model import ModelRequest
+from hermes.core.messages import Assistant, Interrupted, Notice, Usage
+from hermes.core.model import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    ModelProfile,
+    ModelRequest,
+    Stop,
+    TextDelta,
+    UsageReport,
+)
 from hermes.core.scope import CallKey
 from hermes.core.tools import CallContext
 from hermes.delegation.policy import ChildOrder
@@ -43,17 +53,45 @@ SETTINGS = {
 WIDTHS, PLACES, STEP = (4, 4, 5), 10, 0.2
 
 
+_USAGE = UsageReport(Usage(input=400, output=20))
+_CALL = (CallStarted(0, "call_0", "todo"), CallArguments(0, '{"todos":[]}'), _USAGE, Stop("tool_calls"))
+_ANSWER = (TextDelta("done"), _USAGE, Stop("stop"))
+
+
+class Paced:
+    """Four calls and an answer, a second each. It does next to nothing itself, for that would be measured too."""
+
+    name, profile = "paced", ModelProfile()
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
+        return _Paced(_CALL if _turn(request) < TURNS - 1 else _ANSWER)
+
+
+class _Paced:
+    def __init__(self, deltas: tuple[Delta, ...]) -> None:
+        self._deltas = deltas
+        self._next = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delta:
+        if not self._next:
+            await anyio.sleep(SECONDS)
+        self._next += 1
+        if self._next > len(self._deltas):
+            raise StopAsyncIteration
+        return self._deltas[self._next - 1]
+
+
 def _turn(request: ModelRequest) -> int:
     return sum(isinstance(entry, Assistant) for entry in request.entries)
-
-
-def _work(request: ModelRequest) -> Any:
-    """Four calls and an answer, a second each; a conversation answers at once."""
-    if not first_user_text(request).startswith("child"):
-        return reply("noted")
-    if _turn(request) < TURNS - 1:
-        return reply(calls=[call("todo", todos=[])], delay=SECONDS)
-    return reply("done", delay=SECONDS)
 
 
 async def _spawn(assembly: Assembly, parent: Task, count: int) -> list[Task]:
@@ -67,8 +105,10 @@ async def _spawn(assembly: Assembly, parent: Task, count: int) -> list[Task]:
 async def wide(mode: str, count: int) -> dict[str, Any]:
     """All at once. Seconds of the spawn and of everything, KB a child."""
     with scratch() as folder:
-        async with runtime(folder, "", SETTINGS, model=EndlessModel(_work), memory=mode == "memory") as assembly:
-            spec, _ = conversation_spec(assembly, goal="parent", interactive=True, workspace=str(folder))
+        async with runtime(folder, "", SETTINGS, model=Paced(), memory=mode == "memory") as assembly:
+            spec, _ = conversation_spec(
+                assembly, interactive=True, workspace=str(folder), toolsets=("todo", "delegation")
+            )
             parent = (await assembly.runtime.open_session(spec)).task
             parent.hushed = True  # what is measured ends before the reports are read
             await anyio.sleep(0.1)

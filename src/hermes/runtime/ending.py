@@ -104,7 +104,8 @@ class Ending:
         for receipt in task.cancels if state == "cancelled" else ():
             task.emit(ControlDelivered(receipt=receipt, verb="cancel", position=None))
         task.emit(ended_event(result))
-        task.history = None  # an ended task keeps its result, not its conversation
+        # An ended task keeps its result, not its conversation, nor the loop that its budget would warn.
+        task.history, task.budget.on_warning = None, None
         supervisor.left(task)
         supervisor.tell(task)
         ends, task.inbox.ends = task.inbox.ends, []
