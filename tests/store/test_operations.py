@@ -16,6 +16,7 @@ from hermes.store.ops import (
     CallRow,
     CallStarted,
     ConsumeDelivery,
+    DeleteSession,
     EndTask,
     MarkInbox,
     Op,
@@ -374,3 +375,18 @@ async def test_queued_messages_are_found_by_the_owner_of_their_task(store: Store
     await write(store, AdoptTasks(session_id="s1", from_owner="o2", to_owner="o1"))
     assert [row.receipt for row in await store.queued("o1")] == ["r2", "r3"]
     assert await store.queued("o2") == []
+
+
+async def test_events_by_themselves_stand_in_their_order_among_the_units(store: Store) -> None:
+    assert store.keeps
+    store.log(event(1).row)
+    await store.submit(Unit(ops=(event(2),))).wait()
+    store.log(event(3).row)
+    assert [row.seq for row in await store.events("s1")] == [1, 2, 3]
+
+
+async def test_a_deleted_session_keeps_no_event_that_was_logged_before(store: Store) -> None:
+    await store.submit(Unit(ops=(AddSession(row=session()),))).wait()
+    store.log(event(1).row)
+    await store.submit(Unit(ops=(DeleteSession(session_id="s1"),))).wait()
+    assert await store.events("s1") == []

@@ -321,3 +321,20 @@ async def test_simulated_time_stands_while_the_writer_works(tmp_path: Path, virt
     assert anyio.current_time() - began == 300
     await store.close()
     assert anyio.current_time() - began == 300 and virtual_clock.holds == 0
+
+
+async def test_an_event_by_itself_costs_nobody_else_when_it_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await open_store(tmp_path / "runtime.db")
+    with caplog.at_level(logging.WARNING):
+        store.log(event(1).row)
+        store.log(event(1, body=b'{"twice":true}').row)
+        kept = store.submit(unit(entry(0)))
+        store.log(event(2).row)
+        await kept.wait()
+        await store.flush()
+    assert [(row.seq, row.body) for row in await store.events("s1")] == [(1, b"{}"), (2, b"{}")]
+    assert "event 1 of session s1" in caplog.text
+    await store.close()
+    store.log(event(3).row)  # nobody could be told

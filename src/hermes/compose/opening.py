@@ -26,6 +26,7 @@ from hermes.core.clock import held
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.errors import StoreError, UsageError
+from hermes.core.events import TaskEnded
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.toolsets import ToolsetRegistry
 from hermes.credentials import known_secrets, settings_secrets
@@ -160,7 +161,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         models = Models(parts, catalog, keys)
         model = parts.model or await models(ModelChoice())
         runtime, delegation = _wire(parts, redactor, store, owner, models)
-        runtime.bus.subscribe(keys.note)
+        runtime.bus.subscribe(keys.note, types=(TaskEnded,))
         async with (
             observing(parts, runtime, delegation, redactor, catalog),
             answering(parts, runtime, owner) as beside,

@@ -26,7 +26,7 @@ from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.codec import encode_json
 from hermes.core.events import Envelope
 from hermes.environments.scrub import command_environment
-from hermes.observe.occasions import Occasion, Occasions
+from hermes.observe.occasions import LOOKED_AT, Occasion, Occasions
 from hermes.runtime.bus import Bus
 
 __all__ = ["Channel", "Notifier", "NotifyFailed", "Post", "channels", "notifying"]
@@ -224,7 +224,7 @@ def _ring() -> None:
 @asynccontextmanager
 async def notifying(notifier: Notifier, bus: Bus) -> AsyncIterator[None]:
     """Tell what passes the bus during a block; what was found is sent before it is left, within a few seconds."""
-    subscription = bus.subscribe(notifier.listen)
+    subscription = bus.subscribe(notifier.listen, types=LOOKED_AT)
     async with anyio.create_task_group() as group:
         group.start_soon(notifier.run)
         try:

@@ -18,7 +18,10 @@ from hermes.core.events import (
     TurnStarted,
 )
 
-__all__ = ["Occasion", "Occasions"]
+__all__ = ["LOOKED_AT", "Occasion", "Occasions"]
+
+#: Events that may be an occasion, or say how a conversation stands.
+LOOKED_AT = frozenset((TaskQueued, TurnStarted, TaskPhase, TaskEnded, ApprovalAsked, BudgetWarned, BudgetReached))
 
 #: Characters of a goal and of a report that a message shows.
 GOAL, TEXT = 80, 500

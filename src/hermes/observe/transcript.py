@@ -209,7 +209,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 @asynccontextmanager
 async def transcribing(transcripts: Transcripts, bus: Bus) -> AsyncIterator[None]:
     """Write transcripts of what passes the bus during a block; the last lines are waited for, a few seconds at most."""
-    subscription = bus.subscribe(transcripts.listen)
+    subscription = bus.subscribe(transcripts.listen, types=TOLD)
     async with anyio.create_task_group() as group:
         group.start_soon(transcripts.run)
         try:

@@ -7,7 +7,8 @@ second would fill the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 from hermes.core.events import Envelope
 from hermes.core.views import TreeView
@@ -18,12 +19,20 @@ Subscriber = Callable[[Envelope], None]
 
 
 class Subscription:
-    """A reader of the stream. `watches` says for a task id whether its deltas are wanted; `close` ends it."""
+    """A reader of the stream. `watches` says for a task id whether its deltas are wanted, `types` which events are
+    read (None: all); `close` ends it."""
 
-    def __init__(self, bus: Bus, subscriber: Subscriber, watches: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        subscriber: Subscriber,
+        watches: Callable[[str], bool] | None,
+        types: Collection[type[Any]] | None,
+    ) -> None:
         self._bus = bus
         self.subscriber = subscriber
         self.watches = watches
+        self.types = types
 
     def close(self) -> None:
         """Stop reading. Closing twice changes nothing."""
@@ -36,22 +45,39 @@ class Bus:
     def __init__(self) -> None:
         self.tree = TreeView()
         self._subscriptions: list[Subscription] = []
+        self._routes: dict[type[Any], tuple[Subscriber, ...]] = {}  # who reads an event, by its type
+        self._watching: tuple[Callable[[str], bool], ...] = ()
         self._sequence = 0
 
-    def subscribe(self, subscriber: Subscriber, watches: Callable[[str], bool] = lambda _: False) -> Subscription:
-        """Read every event from now on."""
-        subscription = Subscription(self, subscriber, watches)
+    def subscribe(
+        self,
+        subscriber: Subscriber,
+        watches: Callable[[str], bool] | None = None,
+        *,
+        types: Collection[type[Any]] | None = None,
+    ) -> Subscription:
+        """Read every event from now on, or every one of some types."""
+        subscription = Subscription(self, subscriber, watches, types)
         self._subscriptions.append(subscription)
+        self._changed()
         return subscription
+
+    def _changed(self) -> None:
+        self._routes = {}
+        self._watching = tuple([one.watches for one in self._subscriptions if one.watches is not None])
 
     def drop(self, subscription: Subscription) -> None:
         """Forget a subscription."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
+            self._changed()
 
     def watched(self, task_id: str) -> bool:
         """Whether somebody wants the deltas of this task."""
-        return any(subscription.watches(task_id) for subscription in self._subscriptions)
+        for watches in self._watching:
+            if watches(task_id):
+                return True
+        return False
 
     def next_sequence(self) -> int:
         """The number of the next event."""
@@ -65,5 +91,10 @@ class Bus:
     def publish(self, envelope: Envelope) -> None:
         """Hand an event to the view and to every subscriber, in that order."""
         self.tree.apply(envelope)
-        for subscription in tuple(self._subscriptions):
-            subscription.subscriber(envelope)
+        kind = type(envelope.event)
+        readers = self._routes.get(kind)
+        if readers is None:
+            found = [one.subscriber for one in self._subscriptions if one.types is None or kind in one.types]
+            self._routes[kind] = readers = tuple(found)
+        for reader in readers:
+            reader(envelope)

@@ -20,7 +20,7 @@ from hermes.core.messages import Content, Text
 from hermes.core.result import async_status
 from hermes.core.scope import TaskScope
 from hermes.core.views import TaskView
-from hermes.runtime.journal import TaskJournal
+from hermes.runtime.journal import EncodedTools, TaskJournal
 from hermes.runtime.restoring import close_open_work, load_history, narrowed
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
@@ -49,6 +49,7 @@ class Control:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._receipts = 0
+        self._tools = EncodedTools()
 
     # -- who sees what ----------------------------------------------------------------------------------------------
 
@@ -173,6 +174,7 @@ class Control:
             now=supervisor.clock.now,
             consumed=supervisor.consumed,
             delivered=lambda receipt, position: self.delivered(task, receipt, position),
+            tools=self._tools,
         )
 
     def delivered(self, task: Task, receipt: str, position: int) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hermes.core.codec import encode_entry, encode_json
-from hermes.core.history import Pending, Segment, Taken
+from hermes.core.history import DONE, Pending, Segment, Taken
 from hermes.core.messages import Entry, ToolResult
+from hermes.core.model import ToolSpec
 from hermes.runtime.task import Task
 from hermes.store.ops import (
     AddEntry,
@@ -25,9 +26,22 @@ from hermes.store.ops import (
     Unit,
 )
 
-__all__ = ["TaskJournal"]
+__all__ = ["EncodedTools", "TaskJournal"]
 
 Redact = Callable[[bytes], bytes]
+
+
+class EncodedTools:
+    """Lists of tools as bytes. Tasks share their lists, so a thousand children encode one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[ToolSpec, ...], bytes] = ((), encode_json(()))
+
+    def __call__(self, tools: tuple[ToolSpec, ...]) -> bytes:
+        """Encode a list, or return what it was encoded to just before."""
+        if self._last[0] is not tools:
+            self._last = (tools, encode_json(tools))
+        return self._last[1]
 
 
 class TaskJournal:
@@ -42,9 +56,12 @@ class TaskJournal:
         now: Callable[[], float],
         consumed: Callable[[str], bool],
         delivered: Callable[[str, int], None],
+        tools: Callable[[tuple[ToolSpec, ...]], bytes] = encode_json,
     ) -> None:
         self._task = task
         self._store = store
+        self._keeps = store.keeps
+        self._tools = tools
         self._redact = redact
         self._now = now
         self._consumed = consumed
@@ -69,6 +86,8 @@ class TaskJournal:
 
     def segment(self, segment: Segment, entries: Sequence[tuple[int, Entry]]) -> Pending:
         """Write a segment with its first entries."""
+        if not self._keeps:
+            return DONE
         ops: list[Op] = [
             PutSegment(
                 row=SegmentRow(
@@ -77,37 +96,39 @@ class TaskJournal:
                     start=segment.start,
                     system=self._redact(segment.system.encode()).decode(),
                     nonce=segment.nonce,
-                    tools=encode_json(segment.tools),
+                    tools=self._tools(segment.tools),
                     created_at=self._now(),
                 )
             )
         ]
-        ops.extend(self._entry(position, entry) for position, entry in entries)
+        ops.extend([self._entry(position, entry) for position, entry in entries])
         return self._submit(ops)
 
     def entries(
         self, entries: Sequence[tuple[int, Entry]], started: Sequence[tuple[int, int, str]], taken: Taken
     ) -> Pending:
         """Write entries, the marks of calls that start with them, and what they take out of the inbox."""
-        ops: list[Op] = [self._entry(position, entry) for position, entry in entries]
-        now = self._now()
-        ops.extend(
-            CallStarted(task_id=self._task.id, position=position, index=index, name=name, at=now)
-            for position, index, name in started
-        )
+        ops: list[Op] = [self._entry(position, entry) for position, entry in entries] if self._keeps else []
+        if started:
+            now, task = self._now(), self._task.id
+            for position, index, name in started:
+                ops.append(CallStarted(task_id=task, position=position, index=index, name=name, at=now))
         first = entries[0][0] if entries else 0
         for offset, receipt in enumerate(taken.receipts):
             position = first + offset
             ops.append(MarkInbox(receipt=receipt, state="delivered", position=position))
             self._delivered(receipt, position)
         last = entries[-1][0] if entries else 0
-        ops.extend(
-            ConsumeDelivery(child_id=child, by=f"notice:{last}") for child in taken.children if self._consumed(child)
-        )
-        return self._submit(ops)
+        for child in taken.children:
+            if self._consumed(child):
+                ops.append(ConsumeDelivery(child_id=child, by=f"notice:{last}"))
+        return self._submit(ops) if self._keeps else DONE
 
     def call_ended(self, result: ToolResult, delivers: Sequence[str]) -> Pending:
         """Write a call's result and what it delivers."""
+        told = [child for child in delivers if self._consumed(child)]
+        if not self._keeps:
+            return DONE
         body = self._results[(result.position, result.index)] = self._redact(encode_entry(result))
         ops: list[Op] = [
             CallEnded(
@@ -119,6 +140,7 @@ class TaskJournal:
                 result=body,
             )
         ]
-        by = f"{self._task.id}:{result.position}:{result.index}"
-        ops.extend(ConsumeDelivery(child_id=child, by=by) for child in delivers if self._consumed(child))
+        if told:
+            by = f"{self._task.id}:{result.position}:{result.index}"
+            ops.extend([ConsumeDelivery(child_id=child, by=by) for child in told])
         return self._submit(ops)

@@ -16,11 +16,11 @@ from hermes.core.codec import encode_envelope, encode_event
 from hermes.core.errors import OperatorError
 from hermes.core.events import (
     EPHEMERAL,
+    EVENT_TYPES,
     EntryAdded,
     Envelope,
     Event,
     LoopStalled,
-    TaskPhase,
     TurnEnded,
     TurnStarted,
 )
@@ -40,9 +40,14 @@ from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
 from hermes.runtime.watchdog import Watchdog
-from hermes.store.ops import AddEvent, AddSession, AddTask, EventRow, Op, SessionRow, Store, Unit
+from hermes.store.ops import AddSession, AddTask, EventRow, Op, SessionRow, Store, Unit
 
 __all__ = ["Runtime", "running", "tune_collector"]
+
+#: Events that are kept, with their names. Entries are the history itself and stand there.
+_KEPT: dict[type[Any], str] = {
+    kind: str(kind.__struct_config__.tag) for kind in EVENT_TYPES if kind not in EPHEMERAL and kind is not EntryAdded
+}
 
 
 class Runtime:
@@ -68,31 +73,23 @@ class Runtime:
         self.registry = registry
         self.clock = clock
         self.redact = redact
-        bus.subscribe(self._keep)
+        if store.keeps:
+            bus.subscribe(self._keep, types=_KEPT)
 
     def _keep(self, envelope: Envelope) -> None:
-        """Keep an event in the log; entries are the history itself and stand there."""
+        """Keep an event in the log."""
         event = envelope.event
-        kind = type(event)
-        if kind in EPHEMERAL or kind is EntryAdded:
-            return
         body = encode_event(event)
-        if kind is not TurnStarted and not _is_ours(event):
+        if not _is_ours(event):
             body = self.redact(body)
-        self.store.submit(
-            Unit(
-                ops=(
-                    AddEvent(
-                        row=EventRow(
-                            session_id=envelope.session_id,
-                            task_id=envelope.task_id,
-                            seq=envelope.seq,
-                            type=event.__struct_config__.tag,  # type: ignore[arg-type]
-                            at=envelope.at,
-                            body=encode_envelope(envelope, body),
-                        )
-                    ),
-                )
+        self.store.log(
+            EventRow(
+                session_id=envelope.session_id,
+                task_id=envelope.task_id,
+                seq=envelope.seq,
+                type=_KEPT[type(event)],
+                at=envelope.at,
+                body=encode_envelope(envelope, body),
             )
         )
 
@@ -199,9 +196,8 @@ async def running(
 def _is_ours(event: Event) -> bool:
     """Whether every text of an event is our own word: it then needs no search for secrets, which costs more than all
     else that is done with it."""
-    if isinstance(event, TurnEnded):
-        return not event.error
-    return isinstance(event, TaskPhase) and not event.detail
+    kind = type(event)
+    return kind is TurnStarted or kind is TurnEnded and not event.error  # type: ignore[union-attr]
 
 
 def _stalled(runtime: Runtime, seconds: float, where: str) -> None:

@@ -17,7 +17,7 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from hermes.core.errors import StoreError
-from hermes.store.ops import Unit
+from hermes.store.ops import EventRow, Unit
 from hermes.store.refusals import fresh
 from hermes.store.worker import Worker
 
@@ -30,26 +30,28 @@ HIGH_WATER = 20_000
 
 _log = logging.getLogger(__name__)
 
-Write = Callable[[sqlite3.Connection, Sequence[Unit]], dict[int, StoreError]]
+#: What a batch is made of, in order: units, and events that stand by themselves.
+Item = Unit | EventRow
+Write = Callable[[sqlite3.Connection, Sequence[Item]], dict[int, StoreError]]
 
 
 class _Batch:
-    __slots__ = ("done", "event", "rows", "tickets")
+    __slots__ = ("done", "event", "items", "rows", "tickets")
 
     def __init__(self) -> None:
         self.rows = 0
         self.done = False
         self.event = asyncio.Event()
-        self.tickets: list[Committed] = []
+        self.items: list[Item] = []
+        self.tickets: list[Committed | None] = []  # of the items, None for an event
 
 
 class Committed:
     """The ticket of a unit. `error` is the unit's own, once `done`."""
 
-    __slots__ = ("_awaited", "_batch", "error", "unit")
+    __slots__ = ("_awaited", "_batch", "error")
 
-    def __init__(self, unit: Unit | None, batch: _Batch | None, error: StoreError | None = None) -> None:
-        self.unit = unit
+    def __init__(self, batch: _Batch | None, error: StoreError | None = None) -> None:
         self.error = error
         self._batch = batch
         self._awaited = False
@@ -117,20 +119,35 @@ class GroupCommit:
         """Put a unit into the open batch. Never waits, never raises."""
         refusal = self._broken or self._closed
         if refusal is not None:
-            return Committed(None, None, refusal)
-        batch = self._open
-        if batch is None:
-            batch = self._open = _Batch()
-            if not self._flying:
-                self._loop.call_soon(self._seal_if_idle)
-        ticket = Committed(unit, batch)
+            return Committed(None, refusal)
+        batch = self._open or self._opened()
+        ticket = Committed(batch)
         rows = len(unit.ops) or 1
+        batch.items.append(unit)
         batch.tickets.append(ticket)
         batch.rows += rows
         self._pending += rows
         if batch.rows >= BATCH_ROWS:
             self._seal()
         return ticket
+
+    def log(self, row: EventRow) -> None:
+        """Put an event into the open batch; it has no ticket, which is most of what a unit costs."""
+        if self._broken is not None or self._closed is not None:
+            return
+        batch = self._open or self._opened()
+        batch.items.append(row)
+        batch.tickets.append(None)
+        batch.rows += 1
+        self._pending += 1
+        if batch.rows >= BATCH_ROWS:
+            self._seal()
+
+    def _opened(self) -> _Batch:
+        batch = self._open = _Batch()
+        if not self._flying:
+            self._loop.call_soon(self._seal_if_idle)
+        return batch
 
     async def settle(self) -> None:
         """Wait while more than `HIGH_WATER` operations are on their way. Raises the failure that broke the journal."""
@@ -173,8 +190,8 @@ class GroupCommit:
         if batch is None:
             return
         self._flying.append(batch)
-        units = [ticket.unit for ticket in batch.tickets if ticket.unit is not None]
-        self._worker.post(lambda db: self._write(db, units), self._landed)
+        items, batch.items = batch.items, []
+        self._worker.post(lambda db: self._write(db, items), self._landed)
 
     def _landed(self, errors: dict[int, StoreError] | None, failure: BaseException | None) -> None:
         batch = self._flying.popleft()  # the writer answers in the order of the queue
@@ -183,8 +200,9 @@ class GroupCommit:
         elif not batch.done:
             for number, error in (errors or {}).items():
                 ticket = batch.tickets[number]
-                ticket.error = error
-                if not ticket.awaited:
+                if ticket is not None:
+                    ticket.error = error
+                if ticket is None or not ticket.awaited:
                     _log.warning("a record that nobody waits for was refused: %s", error)
             self._finish(batch)
         if not self._flying:
@@ -208,15 +226,14 @@ class GroupCommit:
 
     def _fail(self, batch: _Batch, cause: StoreError) -> None:
         for ticket in batch.tickets:
-            ticket.error = cause
+            if ticket is not None:
+                ticket.error = cause
         self._finish(batch)
 
     def _finish(self, batch: _Batch) -> None:
         if batch.done:
             return
         batch.done = True
-        for ticket in batch.tickets:
-            ticket.unit = None
         batch.tickets = []  # batch and tickets refer to each other; the collector must not be needed for them
         batch.event.set()
         self._pending -= batch.rows

@@ -6,6 +6,7 @@ Nothing survives the process.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,8 @@ from hermes.store.refusals import closed, consumed, fresh, lost, not_adopted
 from hermes.store.tables import Tables
 
 __all__ = ["MemoryStore"]
+
+_log = logging.getLogger(__name__)
 
 _Apply = Callable[["Tables", Any], None]
 
@@ -230,12 +233,17 @@ class MemoryStore:
         self._tables = Tables()
         self._closed: StoreError | None = None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept."""
+        return self._keep
+
     def submit(self, unit: Unit) -> Committed:
         """Apply a unit now, all or nothing. Never raises: the ticket tells."""
         if self._closed is not None:
-            return Committed(None, None, self._closed)
+            return Committed(None, self._closed)
         if not self._keep:
-            return Committed(None, None)
+            return Committed(None)
         tables = self._tables
         try:
             for op in unit.ops:
@@ -245,9 +253,21 @@ class MemoryStore:
                     raise lost(fence)
         except StoreError as error:
             tables.roll_back()
-            return Committed(None, None, error)
+            return Committed(None, error)
         tables.undo.clear()
-        return Committed(None, None)
+        return Committed(None)
+
+    def log(self, row: EventRow) -> None:
+        """Keep an event; a refusal is logged."""
+        if not self._keep or self._closed is not None:
+            return
+        tables = self._tables
+        try:
+            _add_event(tables, AddEvent(row=row))
+        except StoreError as error:
+            tables.roll_back()
+            _log.warning("a record that nobody waits for was refused: %s", error)
+        tables.undo.clear()
 
     def _holds(self, fence: Fence) -> bool:
         row = self._tables.tasks.get(fence.task_id)

@@ -279,8 +279,15 @@ class Ticket(Protocol):
 class Store(Protocol):
     """The journal. `submit` belongs to the event loop's thread and never waits; reads run on a thread of their own."""
 
+    @property
+    def keeps(self) -> bool:
+        """Whether anything that is handed over can be read again: what is not kept need not be encoded."""
+
     def submit(self, unit: Unit) -> Ticket:
         """Hand a unit to the writer. Units are committed in the order of submission."""
+
+    def log(self, row: EventRow) -> None:
+        """Hand an event to the writer, in its place among the units. Nobody can wait for it: a refusal is logged."""
 
     async def settle(self) -> None:
         """Wait until the writer is below its high-water mark (backpressure)."""

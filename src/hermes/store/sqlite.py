@@ -17,7 +17,7 @@ import anyio
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import StoreError
 from hermes.store import keeping, reading
-from hermes.store.commit import Committed, GroupCommit
+from hermes.store.commit import Committed, GroupCommit, Item
 from hermes.store.database import Durability, begin, open_reader, open_writer, store_error
 from hermes.store.ops import (
     CallRow,
@@ -50,11 +50,11 @@ class _Writing:
         self._cause: StoreError | None = None
         self.hurry = False
 
-    def __call__(self, db: sqlite3.Connection, units: Sequence[Unit]) -> dict[int, StoreError]:
+    def __call__(self, db: sqlite3.Connection, items: Sequence[Item]) -> dict[int, StoreError]:
         if self._cause is not None:
             raise self._cause.with_traceback(None)
         try:
-            return commit_units(db, units, self._begin)
+            return commit_units(db, items, self._begin)
         except sqlite3.Error as error:
             self._cause = store_error(error, self._path)
             self._cause.__cause__ = error
@@ -95,6 +95,11 @@ class SqliteStore:
         await self._reader.start(lambda: open_reader(self.path))
 
     @property
+    def keeps(self) -> bool:
+        """A file keeps everything."""
+        return True
+
+    @property
     def pending(self) -> int:
         """Operations submitted whose outcome is not known yet."""
         return self._commits.pending
@@ -102,6 +107,10 @@ class SqliteStore:
     def submit(self, unit: Unit) -> Committed:
         """Hand a unit to the writer. Never waits and never raises: the ticket tells."""
         return self._commits.submit(unit)
+
+    def log(self, row: EventRow) -> None:
+        """Hand an event to the writer. Never waits and never raises; a refusal is logged."""
+        self._commits.log(row)
 
     async def settle(self) -> None:
         """Wait until the writer is below its high-water mark. Raises the StoreError that broke the journal."""

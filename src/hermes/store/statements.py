@@ -218,7 +218,7 @@ _OWN = (
 )
 
 
-def _grouped(units: Sequence[Unit]) -> list[list[_Params]] | None:
+def _grouped(units: Sequence[Unit | EventRow]) -> list[list[_Params]] | None:
     """The parameters of all operations by statement, or None where grouping could change the outcome.
 
     Rows of different tables and different rows of one table do not see each other. So grouping is safe as long as no
@@ -229,7 +229,11 @@ def _grouped(units: Sequence[Unit]) -> list[list[_Params]] | None:
     seen: list[dict[Any, int]] = [{} for _ in range(_TABLES)]
     fenced: set[str] = set()
     steps = _STEPS
+    events = rows[_STEPS[AddEvent].order]
     for unit in units:
+        if isinstance(unit, EventRow):
+            events.append(astuple(unit))
+            continue
         for op in unit.ops:
             step = steps[type(op)]
             order = step.order
@@ -252,7 +256,7 @@ def _fences_hold(db: sqlite3.Connection, fences: Iterable[Fence]) -> bool:
     return all(db.execute(_FENCE, (fence.task_id, fence.owner, fence.epoch)).fetchone() for fence in fences)
 
 
-def _apply_grouped(db: sqlite3.Connection, units: Sequence[Unit]) -> bool:
+def _apply_grouped(db: sqlite3.Connection, units: Sequence[Unit | EventRow]) -> bool:
     """Apply all units at once; False if any of them is refused or the order matters."""
     try:
         groups = _grouped(units)
@@ -264,7 +268,7 @@ def _apply_grouped(db: sqlite3.Connection, units: Sequence[Unit]) -> bool:
                 changed = db.executemany(step.sql, rows).rowcount
                 if step.must_change and changed < len(rows):
                     return False
-        return _fences_hold(db, {fence for unit in units for fence in unit.fences})
+        return _fences_hold(db, {fence for unit in units if isinstance(unit, Unit) for fence in unit.fences})
     except _OWN:
         return False  # whose error it is comes out when each unit is applied by itself
 
@@ -289,8 +293,10 @@ def _apply_op(db: sqlite3.Connection, op: Op) -> None:
         raise not_adopted(op)
 
 
-def _apply_unit(db: sqlite3.Connection, unit: Unit) -> StoreError | None:
+def _apply_unit(db: sqlite3.Connection, unit: Unit | EventRow) -> StoreError | None:
     """Apply one unit in a savepoint. Returns its own error, after which nothing of it is left."""
+    if isinstance(unit, EventRow):
+        unit = Unit(ops=(AddEvent(row=unit),))
     db.execute("SAVEPOINT unit")
     try:
         for op in unit.ops:
@@ -308,9 +314,11 @@ def _apply_unit(db: sqlite3.Connection, unit: Unit) -> StoreError | None:
 
 
 def commit_units(
-    db: sqlite3.Connection, units: Sequence[Unit], begin: Callable[[sqlite3.Connection], None]
+    db: sqlite3.Connection, units: Sequence[Unit | EventRow], begin: Callable[[sqlite3.Connection], None]
 ) -> dict[int, StoreError]:
-    """Commit `units` in one transaction that `begin` opens. Returns the error of each refused unit by its number.
+    """Commit `units`, and events that stand by themselves, in one transaction that `begin` opens.
+
+    Returns the error of each refused one by its number.
 
     Raises:
         sqlite3.Error: the file or the disk failed; nothing of the units is committed.
