@@ -7,10 +7,11 @@ after 200 ms.
 
 from __future__ import annotations
 
+from hermes.testing.faults import Status, rate_limited
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import Request
 
-__all__ = ["TURNS", "answer", "batch", "endless"]
+__all__ = ["TURNS", "answer", "batch", "endless", "limited"]
 
 TURNS = 5
 CHILD_DELAY, PARENT_DELAY = 0.2, 0.02
@@ -50,3 +51,30 @@ def _child(request: Request, turns: int, delay: float = CHILD_DELAY) -> Reply:
         steps = [{"content": f"step {turn} of the work", "status": "completed"}]
         return reply(thinking="one more step", calls=[call("todo", call_id=f"call_{turn}", todos=steps)], delay=delay)
     return reply("All steps of the list are made.", thinking="all steps are made", delay=delay)
+
+
+class _Bucket:
+    """What one key may do: `RATE` requests a second, `BURST` at once."""
+
+    RATE, BURST = 50.0, 50.0
+
+    def __init__(self) -> None:
+        self.level, self.at = self.BURST, 0.0
+
+    def take(self, now: float) -> bool:
+        """Take a request out if there is one."""
+        self.level, self.at = min(self.BURST, self.level + self.RATE * (now - self.at)), now
+        if self.level < 1:
+            return False
+        self.level -= 1
+        return True
+
+
+_buckets: dict[str, _Bucket] = {}
+
+
+def limited(request: Request) -> Reply | Status:
+    """Any reply, within the limit of the request's key; beyond it 429 with a Retry-After of one second."""
+    if _buckets.setdefault(request.key, _Bucket()).take(request.at):
+        return reply("ok")
+    return rate_limited("1")

@@ -83,7 +83,6 @@ def delegating(children: int, child: Any) -> Any:
     return script
 
 
-@pytest.mark.fault("B140")
 async def test_fifty_children_finish_while_one_of_two_keys_is_refused(
     tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:

@@ -48,6 +48,9 @@ class FakeKeys:
 
         return note
 
+    def lighter(self, lease: KeyLease, model: str, affinity: str) -> Lease | None:
+        return None
+
     def left(self, lease: KeyLease) -> None:
         self.limits.evict("p", lease.id)
 

@@ -24,6 +24,9 @@ from hermes.providers.rate_headers import read_rate_headers
 
 __all__ = ["KeyPools", "ServerKeys", "credential_of", "keys_of"]
 
+#: Seconds in a key's line above which another key is looked at.
+WORTH_MOVING = 1.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -72,13 +75,13 @@ def credential_of(key: Key) -> Credential:
 class ServerKeys:
     """The keys of one server, as `Pooled` uses them."""
 
-    def __init__(self, pools: KeyPools, provider: str, group: str, *, local: bool) -> None:
+    def __init__(self, pools: KeyPools, provider: str, group: str, *, start: int) -> None:
         self.provider = provider
         self.several = pools.pool.size(group) > 1
         self.short = pools.cooldowns.short
         self._pools = pools
         self._group = group
-        self._start = LOCAL_START if local else START
+        self._start = start
 
     def lease(self, affinity: str, avoid: Collection[str] = ()) -> Lease:
         """A key for a run."""
@@ -101,6 +104,22 @@ class ServerKeys:
                 limit.reported(report.kind, report.limit, report.remaining, report.reset)
 
         return note
+
+    def lighter(self, lease: KeyLease, model: str, affinity: str) -> Lease | None:
+        """Another key whose line is so much shorter that it is worth the provider's prompt cache."""
+        mine = self.limit(lease, model).estimate()
+        if mine < WORTH_MOVING:
+            return None
+        pool, group = self._pools.pool, self._group
+        waits = {
+            name: self._pools.limits.of(group, name, model, start=self._start).estimate()
+            for name in pool.usable(group)
+            if name != lease.id
+        }
+        best = min(waits, key=lambda name: waits[name], default="")
+        if not best or waits[best] > mine / 2:
+            return None
+        return pool.lease(group, affinity, {credential.id for credential in pool.status(group)} - {best})
 
     def left(self, lease: KeyLease) -> None:
         """A key is left alone: whoever waits for it asks with another one."""
@@ -128,8 +147,11 @@ class KeyPools:
         self._alone: dict[str, list[str]] = {}
         self._trouble = ""
 
-    def of(self, endpoint: Endpoint) -> ServerKeys:
-        """The keys to ask `endpoint` with, the same object each time."""
+    def of(self, endpoint: Endpoint, *, start: int | None = None) -> ServerKeys:
+        """The keys to ask `endpoint` with, the same object each time.
+
+        `start` are requests at once before anything is learned; None: by where the server is.
+        """
         keys = keys_of(endpoint, self._keys)
         group = f"{endpoint.provider} {endpoint.base_url}"
         if not keys:
@@ -142,8 +164,8 @@ class KeyPools:
         if made is None:
             credentials = [credential_of(key) for key in keys] or [_alone(endpoint)]
             self.pool.add(group, credentials, strategy=self._strategy_name(endpoint.provider))
-            local = is_local(endpoint.base_url)
-            self._made[group] = made = ServerKeys(self, endpoint.provider, group, local=local)
+            at_once = (LOCAL_START if is_local(endpoint.base_url) else START) if start is None else start
+            self._made[group] = made = ServerKeys(self, endpoint.provider, group, start=at_once)
         return made
 
     def _strategy_name(self, provider: str) -> str:

@@ -13,7 +13,7 @@ from collections import deque
 __all__ = ["Bucket"]
 
 #: Growth of the rate in a second while everything is used: before and after the rate was measured.
-SEARCH, PROBE = 0.4, 0.02
+SEARCH, PROBE = 0.15, 0.01
 #: Share of a measured rate that is used, so that the provider's bucket fills again.
 MARGIN = 0.985
 #: Seconds and accepted requests, of which one has to be reached for a time to measure anything; longest time that does.
@@ -104,8 +104,8 @@ class Bucket:
 
     # -- learning ---------------------------------------------------------------------------------------------------
 
-    def accepted(self, sent: float, now: float) -> None:
-        """A request sent at `sent` was accepted."""
+    def accepted(self, sent: float, now: float, under_way: int = 0) -> None:
+        """A request sent at `sent` was accepted; `under_way` others are not answered yet, and will mostly be too."""
         if self._empty is None:
             self._recent.append(sent)
             return
@@ -116,10 +116,10 @@ class Bucket:
                 self.rate = max(self.rate or 1.0, self._rush)
             return
         if not self._notes or now >= self._notes[-1][0] + NOTE_EVERY:
-            self._notes.append((now, self._total))
+            self._notes.append((now, self._total + under_way))
         self._total += 1
 
-    def refused(self, now: float, *, fresh: bool) -> None:
+    def refused(self, now: float, *, fresh: bool, under_way: int = 0) -> None:
         """A request was refused: the bucket is empty. `fresh`: for the first time since the rate was last put right."""
         if self._told:
             self.level = 0.0
@@ -127,10 +127,11 @@ class Bucket:
         if self._empty is None:
             self._begin(now)
         elif fresh:
-            self._measure(now)
+            self._measure(now, self._total + under_way)
         if self._empties and now - self._empties[-1][0] < NOTE_EVERY:
             self._empties.pop()
-        self._empties.append((now, self._total))
+        # the first rush is not counted, so neither is what of it is under way
+        self._empties.append((now, self._total + (under_way if self._empties else 0)))
         self._empty = now
         self.level, self._at = 0.0, now
 
@@ -139,13 +140,13 @@ class Bucket:
         self._first, self.size, self.rate = now, max(1.0, self._rush), max(1.0, self._rush)
         self._recent.clear()
 
-    def _measure(self, now: float) -> None:
+    def _measure(self, now: float, total: int) -> None:
         while len(self._empties) > 1 and now - self._empties[0][0] > LONGEST:
             self._empties.popleft()
         found = 0.0
         for points, held in ((self._empties, 0.0), (self._notes, self.size)):
             for at, before in points:
-                passed, accepted = now - at, self._total - before
+                passed, accepted = now - at, total - before
                 if passed >= SHORTEST or (passed > 0 and accepted >= FEWEST):
                     found = max(found, (accepted - held) / passed)
         if found > 0:

@@ -112,7 +112,7 @@ class LearnedLimit:
         """The provider accepted the request of `permit`."""
         now = self._now()
         self._answered = now
-        self._bucket.accepted(permit, now)
+        self._bucket.accepted(permit, now, self.in_flight - 1)
         if self.in_flight >= int(self.at_once) or self.waiting and self._bucket.rate is None:
             self.at_once += 2.0 if self._ramp else 1.0 / self.at_once
             if self.waiting:
@@ -125,7 +125,7 @@ class LearnedLimit:
         fresh = permit > self._episode
         if fresh:
             self._shrink(now)
-        self._bucket.refused(now, fresh=fresh)
+        self._bucket.refused(now, fresh=fresh, under_way=max(0, self.in_flight - 1))
         if wait is not None:
             self._paused = max(self._paused, now + wait)
         self._rearm()
@@ -158,7 +158,8 @@ class LearnedLimit:
 
     def _shrink(self, now: float) -> None:
         self._episode, self._ramp = now, False
-        self.at_once = max(1.0, min(self.at_once, math.ceil(SHRINK * max(1, self.in_flight))))
+        if self.in_flight >= SHRINK * self.at_once:  # else the rate was what held it, and the number is not to blame
+            self.at_once = max(1.0, SHRINK * self.at_once)
 
     def _grant(self, tokens: float) -> float | None:
         now = self._now()

@@ -317,6 +317,11 @@ class CredentialPool:
         """Whether a key of `provider` that is not in `avoid` could be used at once."""
         return self._rings[provider].free(avoid)
 
+    def usable(self, provider: str) -> tuple[str, ...]:
+        """Ids of the keys of a provider that could be used at once."""
+        ring, now = self._rings[provider], self._now()
+        return tuple(key.credential.id for key in ring.keys if key.remaining(now) <= 0)
+
     def release(self, affinity: str) -> None:
         """A run is over: its keys are free for others."""
         for ring in self._rings.values():
