@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hermes.core.messages import (
@@ -105,6 +105,8 @@ def test_any_history_becomes_valid_messages(history: list[list[Entry]]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(turns, max_size=8), st.integers(0, 8))
 def test_a_longer_history_repeats_the_messages_of_the_shorter(history: list[list[Entry]], length: int) -> None:
+    # Nothing is sent while a call waits for its result.
+    assume(length >= len(history) or not isinstance(history[length][0], ToolResult))
     short = render([entry for turn in history[:length] for entry in turn], system="s", nonce=NONCE)
     long = render([entry for turn in history for entry in turn], system="s", nonce=NONCE)
     assert long[: len(short) - 1] == short[:-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hermes.core.messages import Assistant, Entry, Image, Text, ToolCall, ToolResult, User
@@ -74,6 +74,8 @@ def test_any_history_becomes_valid(history: list[list[Entry]]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(turns, min_size=1, max_size=8), st.integers(1, 8))
 def test_a_longer_history_repeats_the_shorter(history: list[list[Entry]], length: int) -> None:
+    # Nothing is sent while a call waits for its result.
+    assume(length >= len(history) or not isinstance(history[length][0], ToolResult))
     for form in (anthropic, responses):
         short = form([entry for turn in history[:length] for entry in turn])
         long = form([entry for turn in history for entry in turn])
