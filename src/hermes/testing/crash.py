@@ -123,10 +123,10 @@ def _look_or(request: ModelRequest, path: str, mark: str) -> Reply | None:
     if not last:
         return None
     text = plain_text(last[-1].content)
-    if "effect is unknown" in text or "took effect is unknown" in text:
+    asked = [e for e in request.entries if isinstance(e, Assistant)][-1].calls[0].raw
+    if "effect is unknown" in text and f"{path}-{mark} >>" in asked:
         return reply(calls=[call("terminal", command=f"grep -c '^{path}-{mark}$' effects.txt || true")])
-    asked = [e for e in request.entries if isinstance(e, Assistant)][-1]
-    if asked.calls and "grep -c" in asked.calls[0].raw and f"{path}-{mark}" in asked.calls[0].raw:
+    if "grep -c" in asked and f"{path}-{mark}$" in asked:
         if json.loads(text).get("output", "").strip() == "0":
             return _append(path, mark)
     return None
