@@ -190,7 +190,7 @@ class Agent:
         if notice is not None:
             entries.append(notice)
         self._turns.append_nowait(entries)
-        if self._invalid_streak() >= MAX_INVALID:
+        if all([result.invalid_call for result in results]) and self._invalid_streak() >= MAX_INVALID:
             return Outcome(
                 state="failed",
                 text=self._final_text(),
@@ -204,7 +204,7 @@ class Agent:
         """Rounds at the end of the history in which every call was invalid."""
         streak = 0
         valid = True
-        for entry in reversed(self._history.view()):
+        for entry in self._history.newest_first():
             if isinstance(entry, ToolResult):
                 valid = valid and entry.invalid_call
             elif isinstance(entry, Assistant) and entry.calls:
@@ -217,11 +217,13 @@ class Agent:
 
     def _stuck_notice(self) -> Notice | None:
         recent: list[list[tuple[str, str]]] = []
-        for entry in reversed(self._history.view()):
+        for entry in self._history.newest_first():
             if isinstance(entry, Assistant):
                 if not entry.calls:
                     break
                 recent.append([(call.name, call.raw) for call in entry.calls])
+                if recent[-1] != recent[0]:
+                    break
             elif isinstance(entry, User) or (isinstance(entry, Notice) and entry.kind == "stuck"):
                 break
             if len(recent) == STUCK_AFTER:
@@ -236,7 +238,10 @@ class Agent:
 
     async def _take_inbox(self, *, at_rest: bool) -> bool:
         """Let what waits enter the history, in one commit. True when anything did."""
-        inbox, now = self._inbox, self._now()
+        inbox = self._inbox
+        if not inbox.pending and not self._turns.warned:
+            return False
+        now = self._now()
         entries: list[Entry] = []
         receipts: list[str] = []
         if at_rest and inbox.follow_ups:
@@ -288,7 +293,7 @@ class Agent:
     def _final_text(self) -> str:
         """The newest text of the model; cut replies are joined with what continued them."""
         parts: list[str] = []
-        for entry in reversed(self._history.view()):
+        for entry in self._history.newest_first():
             if isinstance(entry, Assistant):
                 if entry.text.strip() and (not parts or entry.stop == "length"):
                     parts.append(entry.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -67,28 +68,36 @@ class Assembler:
 
     def push(self, delta: Delta) -> None:
         """Fold one delta in. A `Restarted` drops what came before it and keeps its cost in `lost`."""
-        if isinstance(delta, TextDelta):
-            self._text.append(delta.text)
-        elif isinstance(delta, ThinkingDelta):
-            self._thinking.append(delta.text)
-        elif isinstance(delta, Stop):
-            self._stop = delta
-        elif isinstance(delta, CallArguments):
-            self._call(delta.index)[2].append(delta.text)
-        elif isinstance(delta, CallStarted):
-            known = self._calls.get(delta.index)
-            self._calls[delta.index] = (delta.id, delta.name, known[2] if known else [])
-        elif isinstance(delta, UsageReport):
-            self._usage = delta.usage
-        elif isinstance(delta, ProviderData):
-            self._data = delta.data
-        elif isinstance(delta, Restarted):
-            self.lost = self.lost + delta.usage
-            self.attempts = max(self.attempts, delta.attempt)
-            self._reset()
+        fold = _FOLDS.get(type(delta))
+        if fold is not None:
+            fold(self, delta)
 
-    def _call(self, index: int) -> tuple[str, str, list[str]]:
-        return self._calls.setdefault(index, ("", "", []))
+    def _add_text(self, delta: TextDelta) -> None:
+        self._text.append(delta.text)
+
+    def _add_thinking(self, delta: ThinkingDelta) -> None:
+        self._thinking.append(delta.text)
+
+    def _begin_call(self, delta: CallStarted) -> None:
+        known = self._calls.get(delta.index)
+        self._calls[delta.index] = (delta.id, delta.name, known[2] if known else [])
+
+    def _add_arguments(self, delta: CallArguments) -> None:
+        self._calls.setdefault(delta.index, ("", "", []))[2].append(delta.text)
+
+    def _report(self, delta: UsageReport) -> None:
+        self._usage = delta.usage
+
+    def _keep(self, delta: ProviderData) -> None:
+        self._data = delta.data
+
+    def _end(self, delta: Stop) -> None:
+        self._stop = delta
+
+    def _restart(self, delta: Restarted) -> None:
+        self.lost = self.lost + delta.usage
+        self.attempts = max(self.attempts, delta.attempt)
+        self._reset()
 
     @property
     def text(self) -> str:
@@ -139,3 +148,16 @@ class Assembler:
             provider_data=self._data,
             at=at,
         )
+
+
+# By type and not by a chain of checks: every delta of a thousand children passes here.
+_FOLDS: Mapping[type[Any], Callable[[Assembler, Any], None]] = {
+    TextDelta: Assembler._add_text,
+    ThinkingDelta: Assembler._add_thinking,
+    CallStarted: Assembler._begin_call,
+    CallArguments: Assembler._add_arguments,
+    UsageReport: Assembler._report,
+    ProviderData: Assembler._keep,
+    Stop: Assembler._end,
+    Restarted: Assembler._restart,
+}

@@ -7,7 +7,7 @@ history stays in the journal; training rows come from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -49,6 +49,9 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
     receipts: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
+
+
+_NOTHING = Taken()
 
 
 class Journal(Protocol):
@@ -147,6 +150,18 @@ class History:
         """The entries a request shows."""
         return tuple([entry for _, entry in self._entries])
 
+    def newest_first(self) -> Iterator[Entry]:
+        """The entries a request shows, the newest first."""
+        for _, entry in reversed(self._entries):
+            yield entry
+
+    def behind(self, position: int) -> list[Entry]:
+        """The entries that joined behind a position, the oldest first."""
+        first = len(self._entries)
+        while first and self._entries[first - 1][0] > position:
+            first -= 1
+        return [entry for _, entry in self._entries[first:]]
+
     def positions(self) -> list[tuple[int, Entry]]:
         """The entries a request shows, with their positions."""
         return list(self._entries)
@@ -172,18 +187,16 @@ class History:
     ) -> Pending:
         """Append entries, in memory and to the journal in one step. Calls of an Assistant count as started."""
         numbered = self._number(entries)
-        started = [
-            (position, index, call.name)
-            for position, entry in numbered
-            if isinstance(entry, Assistant)
-            for index, call in enumerate(entry.calls)
-        ]
+        started: list[tuple[int, int, str]] = []
+        for position, entry in numbered:
+            if isinstance(entry, Assistant):
+                started.extend([(position, index, call.name) for index, call in enumerate(entry.calls)])
+            elif isinstance(entry, ToolResult):
+                self._results.pop((entry.position, entry.index), None)
         self._entries.extend(numbered)
         self._all.extend(entries)
-        for entry in entries:
-            if isinstance(entry, ToolResult):
-                self._results.pop((entry.position, entry.index), None)
-        return self._journal.entries(numbered, started, Taken(receipts=tuple(receipts), children=tuple(children)))
+        taken = Taken(receipts=tuple(receipts), children=tuple(children)) if receipts or children else _NOTHING
+        return self._journal.entries(numbered, started, taken)
 
     def _number(self, entries: Sequence[Entry]) -> list[tuple[int, Entry]]:
         numbered = [(self._next + offset, entry) for offset, entry in enumerate(entries)]

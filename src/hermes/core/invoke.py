@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
+from hermes.core.clock import loop_clock
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import StoreError, ToolError
 from hermes.core.events import Event, ToolEnded, ToolProgress, ToolStarted
@@ -74,6 +75,7 @@ class CallRunner:
         self._emit = emit
         self._now = now
         self._room = room
+        self._clock = loop_clock()
 
     async def answer(self, calls: Sequence[OpenCall], history: History) -> list[ToolResult]:
         """Answer every call; the results come in the order of the calls and are recorded as they arrive."""
@@ -122,7 +124,7 @@ class CallRunner:
                 args_bytes=len(call.call.raw.encode("utf-8", "replace")),
             )
         )
-        began = anyio.current_time()
+        began = self._clock()
         output, invalid = await self._output(tool, call)
         output = _cut(output)
         result = self._result(call, output, invalid=invalid)
@@ -130,6 +132,7 @@ class CallRunner:
         if tool is None or not tool.safe_to_repeat:
             await pending.wait()
         text = plain_text(output.content)
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         self._emit(
             ToolEnded(
                 position=call.position,
@@ -137,8 +140,8 @@ class CallRunner:
                 name=call.call.name,
                 is_error=output.is_error,
                 success=_succeeded(output),
-                duration=round(anyio.current_time() - began, 4),
-                result_bytes=len(text.encode("utf-8", "replace")),
+                duration=round(self._clock() - began, 4),
+                result_bytes=size,
                 preview=output.preview or text[:600],
                 files_read=output.files_read,
                 files_written=output.files_written,

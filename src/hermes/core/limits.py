@@ -50,9 +50,10 @@ class Reservation:
         if not self._open:
             return
         self._open = False
+        tokens, cost = usage.total - self._tokens, (usage.cost_usd or 0.0) - self._cost
         for budget in self._budget.chain():
-            budget.tokens += usage.total - self._tokens
-            budget.cost += (usage.cost_usd or 0.0) - self._cost
+            budget.tokens += tokens
+            budget.cost += cost
             budget.held_tokens -= self._tokens
             budget.held_cost -= self._cost
         self._budget.root.free()
@@ -116,7 +117,10 @@ class Budget:
 
     def limited(self) -> bool:
         """Whether tokens or money are limited anywhere in the chain."""
-        return any(b.limits.tokens is not None or b.limits.cost_usd is not None for b in self._chain)
+        for budget in self._chain:
+            if budget.limits.tokens is not None or budget.limits.cost_usd is not None:
+                return True
+        return False
 
     def priced_only(self) -> float | None:
         """The money limit of the chain that a model of unknown price must not run under, None without one."""
@@ -164,7 +168,7 @@ class Budget:
             LimitReached: some budget of the chain has no room left at all. A request larger than the room that is left
                 is admitted: `Allowance` is what keeps requests within it.
         """
-        for budget in self.chain():
+        for budget in self._chain:
             limits = budget.limits
             if limits.requests is not None and budget.requests >= limits.requests:
                 raise LimitReached("requests", budget.scope, limits.requests)
@@ -172,7 +176,7 @@ class Budget:
                 raise LimitReached("tokens", budget.scope, limits.tokens)
             if limits.cost_usd is not None and budget.cost >= limits.cost_usd:
                 raise LimitReached("cost", budget.scope, limits.cost_usd)
-        for budget in self.chain():
+        for budget in self._chain:
             budget.requests += 1
             budget.tokens += tokens
             budget.cost += cost

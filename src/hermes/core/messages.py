@@ -76,14 +76,14 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
-        known = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        mine, theirs = self.cost_usd, other.cost_usd
         return Usage(
             input=self.input + other.input,
             output=self.output + other.output,
             cached=self.cached + other.cached,
             cache_write=self.cache_write + other.cache_write,
             reasoning=self.reasoning + other.reasoning,
-            cost_usd=sum(known) if known else None,
+            cost_usd=mine if theirs is None else theirs if mine is None else mine + theirs,
             estimated=self.estimated or other.estimated,
         )
 

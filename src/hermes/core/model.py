@@ -176,4 +176,8 @@ class Model(Protocol):
         """What is known of it beforehand."""
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
-        """Open one reply. Leaving the context closes the connection, whatever happened."""
+        """Open one reply. Leaving the context closes the connection, whatever happened.
+
+        The iterator may have a method `ready()` that returns, without waiting, the deltas that have come already and
+        follow the one just given; they are then given no more. A `Stop` is the last delta.
+        """

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
-import anyio
 import msgspec
 
 from hermes.core.allowance import Allowance
 from hermes.core.assemble import Assembler
+from hermes.core.clock import loop_clock
 from hermes.core.codec import scrub_surrogates
-from hermes.core.compaction import (
-    BYTES_PER_TOKEN,
-    Compaction,
-    compaction_request,
-    estimate_entries,
-    estimate_tools,
-    protected_start,
-)
+from hermes.core.compaction import Compaction, compaction_request, estimate_entries, protected_start
 from hermes.core.errors import LimitKind, LimitReached, ModelError, StoreError
 from hermes.core.events import (
     BudgetWarned,
@@ -36,15 +28,24 @@ from hermes.core.events import (
 )
 from hermes.core.history import History, Segment
 from hermes.core.limits import Budget
-from hermes.core.messages import Assistant, Entry, Notice, Summary, Text, Usage, User
-from hermes.core.model import Announced, Delta, Model, ModelRequest, Restarted, TextDelta, ThinkingDelta, ToolChoice
+from hermes.core.messages import Assistant, Entry, Notice, Summary, Usage
+from hermes.core.model import (
+    Announced,
+    Delta,
+    Model,
+    ModelRequest,
+    Restarted,
+    Stop,
+    TextDelta,
+    ThinkingDelta,
+    ToolChoice,
+)
 from hermes.core.scope import TaskScope
+from hermes.core.sizing import Sizing, at_most
 from hermes.core.tools import Tool
 
 __all__ = ["TurnSettings", "Turns"]
 
-#: Bytes of a token when room is set aside: fewer than in an estimate, so that what is set aside is enough.
-SAFE_BYTES_PER_TOKEN = 3.0
 _SUMMARY_REQUEST = "Without calling tools, write the final report now: what was done, what was found, what is missing."
 
 
@@ -83,10 +84,9 @@ class Turns:
         self._emit = emit
         self._now = now
         self._number = 0
+        self._clock = loop_clock()
         self._assembler: Assembler | None = None
-        self._reported: tuple[int, int] | None = None  # (history position, tokens up to it) as the provider counted
-        # of which history, how much of it is counted and how much estimated
-        self._sized: tuple[tuple[int, int, tuple[int, int] | None], tuple[int, int]] | None = None
+        self._sizing = Sizing(history)
         self._overflowed = False
         self._warnings: list[Notice] = []
         self._allowance = Allowance(budget, settings.model.profile)
@@ -125,6 +125,11 @@ class Turns:
         for offset, entry in enumerate(entries):
             self._emit(EntryAdded(position=first + offset, entry=entry))
 
+    @property
+    def warned(self) -> bool:
+        """Whether a limit came near since the last boundary."""
+        return bool(self._warnings)
+
     def take_warnings(self) -> list[Notice]:
         """Notices about limits that came near since the last boundary."""
         warnings, self._warnings = self._warnings, []
@@ -145,33 +150,9 @@ class Turns:
 
     # -- sizes ------------------------------------------------------------------------------------------------------
 
-    def size(self) -> int:
-        """Tokens of the next request: what the provider last counted and an estimate of what was added since."""
-        return sum(self._parts())
-
-    def _parts(self) -> tuple[int, int]:
-        """The two parts of `size`: tokens that were counted, and tokens that are estimated."""
-        key = (self._history.next_position, self._history.segment.number, self._reported)
-        if self._sized is None or self._sized[0] != key:
-            self._sized = (key, self._size())
-        return self._sized[1]
-
-    def _size(self) -> tuple[int, int]:
-        if self._reported is not None:
-            position, tokens = self._reported
-            return tokens, estimate_entries([entry for place, entry in self._history.positions() if place > position])
-        segment = self._history.segment
-        system = User(content=(Text(segment.system),))
-        return 0, estimate_entries((system, *self._history.view())) + estimate_tools(segment.tools)
-
-    def _set_aside(self) -> int:
-        """Tokens to set aside for the next request: an upper bound in place of an estimate."""
-        counted, estimated = self._parts()
-        return counted + _safe(estimated)
-
     def room(self) -> int:
         """Tokens of the window that are still free."""
-        return max(0, self._settings.model.profile.window - self.size())
+        return max(0, self._settings.model.profile.window - self._sizing.size())
 
     def partial_text(self) -> str:
         """What came of a reply that was stopped."""
@@ -187,7 +168,7 @@ class Turns:
             ModelError: the model failed for good; a context that overflowed was compacted once first.
         """
         if self._number > 0 and self._budget.limited():
-            nearly = self._allowance.nearly_out(self._set_aside(), self._settings.max_tokens)
+            nearly = self._allowance.nearly_out(self._sizing.bound(), self._settings.max_tokens)
             if nearly is not None:
                 raise nearly
         self._budget.turn()
@@ -208,7 +189,7 @@ class Turns:
 
     def can_report(self) -> bool:
         """Whether the budget has room for a closing report."""
-        return self._allowance.fits(self._set_aside() + _safe(len(_SUMMARY_REQUEST) // 3))
+        return self._allowance.fits(self._sizing.bound() + at_most(len(_SUMMARY_REQUEST) // 3))
 
     async def ask_summary(self, why: str) -> Assistant:
         """The one extra call at a limit: no tools, a final report. `why` begins the request."""
@@ -219,13 +200,13 @@ class Turns:
     async def _call(self, purpose: str, entries: tuple[Entry, ...], choice: ToolChoice) -> Assistant:
         settings = self._settings
         side = purpose == "compaction"
-        estimate = estimate_entries(entries) if side else self.size()
-        bound = _safe(estimate) if side else self._set_aside()
+        estimate = estimate_entries(entries) if side else self._sizing.size()
+        bound = at_most(estimate) if side else self._sizing.bound()
         grant = await self._allowance.grant(bound, settings.max_tokens, self._waiting)
         self._number += 1
         self._emit(TurnStarted(turn=self._number, model=settings.model.name, input_estimate=estimate, purpose=purpose))
         request = self._request(purpose, entries, choice, grant.cap)
-        began = anyio.current_time()
+        began = self._clock()
         self._assembler = assembler = Assembler()
         spent = Usage(input=estimate, estimated=True)
         error = ""
@@ -254,7 +235,7 @@ class Turns:
                     turn=self._number,
                     model=settings.model.name,
                     usage=spent,
-                    duration=round(anyio.current_time() - began, 4),
+                    duration=round(self._clock() - began, 4),
                     calls=calls,
                     purpose=purpose,
                     error=error,
@@ -264,11 +245,9 @@ class Turns:
         if grant.cap is not None and settings.max_tokens is None and _was_cut(message):
             self._allowance.widen()
         if purpose != "compaction":
-            self._reported = (self._history.next_position, message.usage.input + message.usage.output)
-            if message.usage.estimated:
-                self._reported = None
+            self._sizing.reported(message.usage)
         self._assembler = None
-        return msgspec.structs.replace(message, usage=spent)
+        return message if message.usage is spent else msgspec.structs.replace(message, usage=spent)
 
     @staticmethod
     def _spent(assembler: Assembler, estimate: int, most: Usage | None) -> Usage:
@@ -315,15 +294,18 @@ class Turns:
     async def _stream(self, request: ModelRequest, assembler: Assembler, estimate: int) -> Assistant:
         watched = request.watched
         async with self._settings.model.stream(request) as deltas:
-            async for delta in deltas:
-                assembler.push(delta)
-                if watched or type(delta) is Restarted or type(delta) is Announced:
-                    self._show(delta)
-        guess = Usage(
-            input=estimate,
-            output=estimate_entries((Assistant(text=assembler.text + assembler.thinking),)),
-            estimated=True,
-        )
+            ready: Callable[[], Sequence[Delta]] = getattr(deltas, "ready", tuple)
+            async for first in deltas:
+                for delta in (first, *ready()):
+                    assembler.push(delta)
+                    if watched or type(delta) is Restarted or type(delta) is Announced:
+                        self._show(delta)
+                if type(delta) is Stop:
+                    break
+        guess = Usage()
+        if assembler.reported is None:
+            written = estimate_entries((Assistant(text=assembler.text + assembler.thinking),))
+            guess = Usage(input=estimate, output=written, estimated=True)
         return assembler.finish(model=self._settings.model.name, at=self._now(), estimate=guess)
 
     def _show(self, delta: Delta) -> None:
@@ -344,7 +326,7 @@ class Turns:
         compaction = self._settings.compaction
         if not compaction.enabled or self._overflowed:
             return False
-        if self.size() <= compaction.threshold * self._settings.model.profile.window:
+        if self._sizing.size() <= compaction.threshold * self._settings.model.profile.window:
             return False
         try:
             return await self._compact()
@@ -363,7 +345,7 @@ class Turns:
                 break
         if start is None:
             return False
-        before = self.size()
+        before = self._sizing.size()
         old = tuple(entry for place, entry in positions if place < start)
         window = settings.model.profile.window
         reply = await self._call("compaction", (compaction_request(old, max_chars=int(window * 1.5)),), "none")
@@ -381,16 +363,11 @@ class Turns:
             nonce=segment.nonce,
             tools=segment.tools,
         )
-        self._reported = None
+        self._sizing.reported(None)
         await history.begin(new, [summary]).wait()
         self._emit(EntryAdded(position=position, entry=summary))
-        self._emit(ContextCompacted(segment=new.number, before_tokens=before, after_tokens=self.size()))
+        self._emit(ContextCompacted(segment=new.number, before_tokens=before, after_tokens=self._sizing.size()))
         return True
-
-
-def _safe(estimated: int) -> int:
-    """Tokens that an estimate may turn out to be."""
-    return math.ceil(estimated * BYTES_PER_TOKEN / SAFE_BYTES_PER_TOKEN)
 
 
 def _was_cut(message: Assistant) -> bool:

@@ -12,7 +12,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -345,6 +345,12 @@ class _HttpStream:
                     raise connection_error(self._origin, error, started=started) from error
                 raise
         return self._ready.popleft()
+
+    def ready(self) -> Sequence[Delta]:
+        """The deltas that came with the one just given."""
+        come = tuple(self._ready)
+        self._ready.clear()
+        return come
 
     @property
     def _origin(self) -> Origin:

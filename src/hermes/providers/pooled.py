@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Protocol, Self
@@ -206,6 +206,11 @@ class _PooledStream:
             if not self._accepted:
                 self._accept()
             return delta
+
+    def ready(self) -> Sequence[Delta]:
+        """The deltas that came with the one just given."""
+        come: Sequence[Delta] = () if self._told else getattr(self._deltas, "ready", tuple)()
+        return come
 
     # -- before the reply -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ waiting does not cure is raised at once.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
@@ -193,6 +193,13 @@ class _RetryingStream:
             return await self._failed(error)
         self._meter.note(delta)
         return delta
+
+    def ready(self) -> Sequence[Delta]:
+        """The deltas that came with the one just given."""
+        come: Sequence[Delta] = getattr(self._deltas, "ready", tuple)()
+        for delta in come:
+            self._meter.note(delta)
+        return come
 
     async def _next(self) -> Delta:
         """Begin an attempt; return its first delta."""
