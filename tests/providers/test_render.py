@@ -21,7 +21,7 @@ from hermes.core.messages import (
     ToolResult,
     User,
 )
-from hermes.providers.render import render
+from hermes.providers.render import Conversations, render
 
 NONCE = "n0nce"
 
@@ -100,6 +100,36 @@ turns: st.SearchStrategy[list[Entry]] = st.one_of(
 @given(st.lists(turns, max_size=8))
 def test_any_history_becomes_valid_messages(history: list[list[Entry]]) -> None:
     check(render([entry for turn in history for entry in turn], nonce=NONCE))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(turns, max_size=8), st.lists(st.integers(0, 8), max_size=4))
+def test_what_is_kept_of_a_conversation_changes_nothing(history: list[list[Entry]], lengths: list[int]) -> None:
+    conversations = Conversations()
+    for length in (*lengths, 8):
+        entries = tuple(entry for turn in history[:length] for entry in turn)
+        encoded = conversations.encode("t1", entries, system="s", nonce=NONCE)
+        assert msgspec.json.decode(encoded) == render(entries, system="s", nonce=NONCE)
+
+
+def test_a_conversation_goes_on_only_where_it_is_the_same() -> None:
+    conversations = Conversations()
+    entries: tuple[Entry, ...] = (user("one"), Assistant(text="two"), user("three"))
+    changed: tuple[Entry, ...] = (user("one"), Assistant(text="other"), user("three"))
+    for shown in (entries, changed, (user("new"),), ()):
+        for system, nonce in (("s", "n"), ("t", "n"), ("t", "m")):
+            encoded = conversations.encode("t1", shown, system=system, nonce=nonce)
+            assert msgspec.json.decode(encoded) == render(shown, system=system, nonce=nonce)
+
+
+def test_no_more_is_kept_than_was_said() -> None:
+    conversations = Conversations(kept=1_000)
+    entries: tuple[Entry, ...] = (user("q" * 400), Assistant(text="a"), user("more"))
+    for number in range(10):
+        conversations.encode(f"t{number}", entries)
+    assert len(conversations) == 2
+    conversations.encode("", entries)
+    assert len(conversations) == 2
 
 
 @settings(max_examples=200, deadline=None)

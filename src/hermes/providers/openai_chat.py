@@ -5,7 +5,10 @@ What is sent and what comes back in this format; asking and reading are shared b
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
+
+import msgspec
 
 from hermes.core.codec import encode_json
 from hermes.core.model import ModelRequest, ToolSpec
@@ -14,7 +17,7 @@ from hermes.providers.classify import Origin
 from hermes.providers.effort import openai_effort
 from hermes.providers.endpoint import Endpoint
 from hermes.providers.http_model import HttpModel
-from hermes.providers.render import render
+from hermes.providers.render import Conversations
 
 __all__ = ["Endpoint", "OpenAIChat"]
 
@@ -31,6 +34,10 @@ class OpenAIChat(HttpModel):
         "max_tokens",
         "temperature",
     )
+
+    @cached_property
+    def _conversations(self) -> Conversations:
+        return Conversations()
 
     def reply_url(self) -> str:
         """Where replies are asked for."""
@@ -56,7 +63,8 @@ class OpenAIChat(HttpModel):
 
     def body_of(self, request: ModelRequest) -> bytes:
         """Return the request's JSON. Raises ModelError for an effort that is none."""
-        messages = render(
+        messages = self._conversations.encode(
+            request.affinity,
             request.entries,
             system=request.system,
             nonce=request.steer_nonce,
@@ -66,7 +74,7 @@ class OpenAIChat(HttpModel):
         host = self._host
         body: dict[str, Any] = {
             "model": self._name,
-            "messages": messages,
+            "messages": msgspec.Raw(messages),
             "stream": True,
             "stream_options": {"include_usage": True},
         }

@@ -3,14 +3,17 @@
 Rendering a longer history repeats the messages of the shorter one; only the last message may grow at its end, by a
 correction or notice that joins tool results or by another entry of the same user turn. Whatever a history holds, the
 messages are valid: roles alternate, every call has exactly one result, nothing is empty. It sends nothing and edits no
-entry.
+entry. `Conversations` gives the same messages as bytes and keeps what it encoded, so that a request of a long
+conversation costs what was added to it.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from hermes.core.codec import encode_json
 from hermes.core.messages import Assistant, Entry, Image, Part, Text, ToolCall, ToolResult, plain_text
 from hermes.providers.rendering import (
     NO_ANSWER,
@@ -22,7 +25,7 @@ from hermes.providers.rendering import (
     steer_block,
 )
 
-__all__ = ["Message", "ReasoningEcho", "render", "steer_block"]
+__all__ = ["Conversations", "Message", "ReasoningEcho", "render", "steer_block"]
 
 Message = dict[str, Any]
 
@@ -39,13 +42,101 @@ def render(
     reasoning: ReasoningEcho = "",
 ) -> list[Message]:
     """Return the messages of a request: system, `prefill`, then the entries."""
-    messages: list[Message] = [{"role": "system", "content": system}] if system else []
-    messages += [{"role": shown["role"], "content": shown["content"]} for shown in prefill]
+    messages = _beginning(system, prefill)
     rendering = _ChatRendering(messages, nonce, reasoning)
     for entry in entries:
         rendering.add(entry)
     rendering.answer_calls()
     return messages
+
+
+def _beginning(system: str, prefill: Sequence[Mapping[str, str]]) -> list[Message]:
+    messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    return messages + [{"role": shown["role"], "content": shown["content"]} for shown in prefill]
+
+
+#: Bytes of encoded messages that are kept, over all conversations of a model; the longest unused go first.
+KEPT_BYTES = 32 * 1024 * 1024
+
+
+class Conversations:
+    """Messages of growing conversations as bytes: those that can change no more are encoded once.
+
+    It gives what `render` gives, whatever was asked before. `kept` bounds what is remembered, in bytes.
+    """
+
+    def __init__(self, kept: int = KEPT_BYTES) -> None:
+        self._kept = kept
+        self._size = 0
+        self._known: OrderedDict[str, _Encoded] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def encode(
+        self,
+        conversation: str,
+        entries: tuple[Entry, ...],
+        *,
+        system: str = "",
+        nonce: str = "",
+        prefill: Sequence[Mapping[str, str]] = (),
+        reasoning: ReasoningEcho = "",
+    ) -> bytes:
+        """Return the messages of a request as a JSON array; an empty `conversation` is not remembered."""
+        known = self._known.pop(conversation, None)
+        if known is not None:
+            self._size -= len(known.settled)
+        if known is None or not known.goes_on(entries, system, nonce, prefill, reasoning):
+            known = _Encoded(system, nonce, prefill, reasoning)
+        encoded, whole = known.extended(entries)
+        if whole and conversation:
+            self._known[conversation] = known
+            self._size += len(known.settled)
+            while self._size > self._kept:
+                _, oldest = self._known.popitem(last=False)
+                self._size -= len(oldest.settled)
+        return encoded
+
+
+class _Encoded:
+    """One conversation as far as it was rendered. `settled` are its messages but the last, which may still grow."""
+
+    __slots__ = ("_entries", "_head", "_messages", "_rendering", "settled")
+
+    def __init__(self, system: str, nonce: str, prefill: Sequence[Mapping[str, str]], reasoning: ReasoningEcho) -> None:
+        self._head = (system, nonce, prefill, reasoning)
+        self._entries: tuple[Entry, ...] = ()
+        self._messages = _beginning(system, prefill)
+        self._rendering = _ChatRendering(self._messages, nonce, reasoning)
+        self.settled = b""
+
+    def goes_on(
+        self,
+        entries: tuple[Entry, ...],
+        system: str,
+        nonce: str,
+        prefill: Sequence[Mapping[str, str]],
+        reasoning: ReasoningEcho,
+    ) -> bool:
+        """Whether a request begins with what was rendered."""
+        known = self._entries  # entries are the same objects from request to request, which is seen at once
+        return entries[: len(known)] == known and self._head == (system, nonce, prefill, reasoning)
+
+    def extended(self, entries: tuple[Entry, ...]) -> tuple[bytes, bool]:
+        """Render what was added and return all messages; False: calls had no result yet, so this cannot go on."""
+        rendering, messages = self._rendering, self._messages
+        for entry in entries[len(self._entries) :]:
+            rendering.add(entry)
+        whole = not rendering.waits
+        rendering.answer_calls()
+        self._entries = entries
+        if not messages:
+            return b"[]", whole
+        if len(messages) > 1:
+            self.settled = b"".join([self.settled, *[encode_json(message) + b"," for message in messages[:-1]]])
+            del messages[:-1]
+        return b"".join((b"[", self.settled, encode_json(messages[0]), b"]")), whole
 
 
 class _ChatRendering(Rendering):

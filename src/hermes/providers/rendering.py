@@ -111,6 +111,11 @@ class Rendering(ABC):
         """The id as the format allows it."""
         return given
 
+    @property
+    def waits(self) -> bool:
+        """Whether calls of the last reply have no result yet."""
+        return bool(self._open)
+
     # -- the walk ---------------------------------------------------------------------------------------------------
 
     def add(self, entry: Entry) -> None:
