@@ -192,10 +192,11 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
 def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Models) -> tuple[Runtime, Delegation]:
     settings, home = parts.loaded.settings, parts.loaded.home
     state_root = parts.state_root or home.tasks_dir
+    root = str(state_root)
     tasks: dict[str, Task] = {}
 
     def state_dir(task: Task) -> str:
-        return str(state_root / task.scope.session_id / task.id)
+        return f"{root}/{task.scope.session_id}/{task.id}"
 
     reports = Reports()
     above = levels_above(settings, parts.environ or os.environ)

@@ -88,6 +88,7 @@ class Agent:
             emit=emit,
             now=now,
             room=self._turns.room,
+            guard=spec.turn.guard,
         )
         self._empty = 0
         self._continued = 0

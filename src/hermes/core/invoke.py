@@ -19,7 +19,7 @@ from hermes.core.history import History, OpenCall
 from hermes.core.limits import Budget
 from hermes.core.messages import Part, Text, ToolResult, plain_text
 from hermes.core.scope import CallKey, TaskScope
-from hermes.core.tools import CallContext, Tool, ToolOutput, error_output, text_output
+from hermes.core.tools import CallContext, Guard, Tool, ToolOutput, error_output, text_output
 
 __all__ = ["CallRunner", "stopped_results"]
 
@@ -57,7 +57,7 @@ def _cut(output: ToolOutput) -> ToolOutput:
 
 
 class CallRunner:
-    """Runs the calls of one task. `room` tells a tool how many tokens of context are left."""
+    """Runs the calls of one task. `room` tells a tool how many tokens of context are left; `guard` makes the calls."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class CallRunner:
         emit: Callable[[Event], None],
         now: Callable[[], float],
         room: Callable[[], int],
+        guard: Guard | None = None,
     ) -> None:
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
         self._scope = scope
@@ -75,6 +76,7 @@ class CallRunner:
         self._emit = emit
         self._now = now
         self._room = room
+        self._guard = guard
         self._clock = loop_clock()
 
     async def answer(self, calls: Sequence[OpenCall], history: History) -> list[ToolResult]:
@@ -178,11 +180,13 @@ class CallRunner:
 
     async def _guarded(self, tool: Tool, arguments: object, context: CallContext) -> ToolOutput:
         try:
+            guard = self._guard
+            running = tool.run(arguments, context) if guard is None else guard(tool, arguments, context)
             if tool.timeout is None:
-                output = await tool.run(arguments, context)
+                output = await running
             else:
                 with anyio.fail_after(tool.timeout):
-                    output = await tool.run(arguments, context)
+                    output = await running
         except ToolError as error:
             return error_output(str(error))
         except StoreError:

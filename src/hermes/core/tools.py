@@ -17,7 +17,17 @@ from hermes.core.messages import Content, Text
 from hermes.core.model import ToolSpec
 from hermes.core.scope import CallKey, TaskScope
 
-__all__ = ["CallContext", "Tool", "ToolEnv", "ToolOutput", "Toolset", "error_output", "json_output", "text_output"]
+__all__ = [
+    "CallContext",
+    "Guard",
+    "Tool",
+    "ToolEnv",
+    "ToolOutput",
+    "Toolset",
+    "error_output",
+    "json_output",
+    "text_output",
+]
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +157,10 @@ class ToolEnv(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: str
     unattended: bool = False
     tiny: bool = False
+
+
+#: Makes a call in place of the tool's own `run`: whoever decides whether a call may be made stands here.
+Guard = Callable[[Tool, Any, CallContext], Awaitable[ToolOutput | str]]
 
 
 class Toolset(Protocol):

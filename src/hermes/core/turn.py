@@ -42,7 +42,7 @@ from hermes.core.model import (
 )
 from hermes.core.scope import TaskScope
 from hermes.core.sizing import Sizing, at_most
-from hermes.core.tools import Tool
+from hermes.core.tools import Guard, Tool
 
 __all__ = ["TurnSettings", "Turns"]
 
@@ -50,10 +50,15 @@ _SUMMARY_REQUEST = "Without calling tools, write the final report now: what was 
 
 
 class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task asks its model. `restate` returns what a compacted segment must still know (open handles)."""
+    """How a task asks its model.
+
+    `guard` makes the calls of its tools in their place; `restate` returns what a compacted segment must still know
+    (open handles).
+    """
 
     model: Model
     tools: tuple[Tool, ...]
+    guard: Guard | None = None
     watched: Callable[[], bool]
     max_tokens: int | None = None
     temperature: float | None = None

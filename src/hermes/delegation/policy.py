@@ -80,7 +80,7 @@ def child_spec(
     granted = _toolsets(order.toolsets, parent, policy, registry, role, notes)
     chosen = _model(order, parent, policy, agent)
     notes.extend(chosen.notes)
-    workspace = parent.environment.cwd if parent.environment is not None else parent.scope.workspace
+    workspace = parent.opened.cwd if parent.opened is not None else parent.scope.workspace
     spec = TaskSpec(
         kind="async" if background else "child",
         goal=(Text(first_message(order.goal, order.context)),),

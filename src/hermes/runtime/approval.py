@@ -17,7 +17,7 @@ from hermes.core.errors import ToolError
 from hermes.core.events import ApprovalAnswered, ApprovalAsked
 from hermes.core.messages import Part, Text
 from hermes.core.tools import CallContext, Tool, ToolOutput, text_output
-from hermes.runtime.danger import Verdict, allowed_read_only, classify
+from hermes.runtime.danger import JUDGED, Verdict, allowed_read_only, classify
 from hermes.runtime.task import Task
 
 __all__ = ["Answer", "ApprovalMode", "Gate", "Question"]
@@ -67,14 +67,21 @@ class Gate:
 
     def wrap(self, tool: Tool, task: Task, *, read_only: bool = False) -> Tool:
         """Return the tool behind the gate, for one task."""
+        guarded = self.guard(task, read_only=read_only)
+        return msgspec.structs.replace(tool, run=lambda arguments, context: guarded(tool, arguments, context))
 
-        async def run(arguments: Any, context: CallContext) -> ToolOutput:
-            plain = msgspec.to_builtins(arguments)
-            await self._pass(tool, plain, task, read_only)
+    def guard(
+        self, task: Task, *, read_only: bool = False
+    ) -> Callable[[Tool, Any, CallContext], Awaitable[ToolOutput]]:
+        """Return what makes the calls of one task: a call that passes is run, and what it brings is cleaned."""
+
+        async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
+            if read_only or tool.name in JUDGED:
+                await self._pass(tool, msgspec.to_builtins(arguments), task, read_only)
             output = await tool.run(arguments, context)
             return self._clean(text_output(output) if isinstance(output, str) else output)
 
-        return msgspec.structs.replace(tool, run=run)
+        return run
 
     async def _pass(self, tool: Tool, arguments: dict[str, Any], task: Task, read_only: bool) -> None:
         """Return when the call may run.
@@ -82,7 +89,7 @@ class Gate:
         Raises:
             ToolError: it may not; the text says why and what to do instead.
         """
-        environment = task.environment
+        environment = task.opened
         workspace = environment.workspace if environment is not None else task.scope.workspace
         if read_only:
             self._read_only(tool, arguments, task, workspace)
@@ -169,8 +176,9 @@ class Gate:
         for part in output.content:
             if isinstance(part, Text):
                 clean = self._redact(part.text)
-                changed = changed or clean is not part.text
-                parts.append(Text(clean))
+                if clean is not part.text:
+                    changed, part = True, Text(clean)
+                parts.append(part)
             else:
                 parts.append(part)
         preview = self._redact(output.preview)

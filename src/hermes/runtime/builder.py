@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from hermes.core.agent import Agent, AgentSpec, Outcome
 from hermes.core.clock import Clock
@@ -90,7 +91,7 @@ class Builder:
             raise RuntimeError("the builder was not bound to a supervisor")
         spec = task.spec
         task.model = model = await self._models(spec.model)
-        task.environment = self._environments(task)
+        task.make_environment = partial(self._environments, task)
         await self._prepare(task)
         tools = self._tools(task, model)
         restored = task.history
@@ -105,6 +106,7 @@ class Builder:
                 turn=TurnSettings(
                     model=model,
                     tools=tools,
+                    guard=self._gate.guard(task, read_only=model.profile.tiny),
                     watched=lambda: supervisor.bus.watched(task.id),
                     max_tokens=spec.max_tokens,
                     temperature=spec.temperature,
@@ -142,7 +144,7 @@ class Builder:
         built = self._registry.build(task.spec.toolsets, env)
         if task.spec.tools is not None:
             built = tuple(tool for tool in built if tool.name in task.spec.tools)
-        return tuple(self._gate.wrap(tool, task, read_only=model.profile.tiny) for tool in built)
+        return built
 
     def _specs_of(self, tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
         """What the model is told of `tools`: one list for all tasks that are offered the same."""

@@ -21,7 +21,7 @@ from hermes.runtime.danger_rules import CODE
 from hermes.runtime.read_only import Permission, allowed_read_only
 from hermes.runtime.shell_syntax import Unreadable, parse
 
-__all__ = ["Permission", "Verdict", "allowed_read_only", "classify"]
+__all__ = ["JUDGED", "Permission", "Verdict", "allowed_read_only", "classify"]
 
 _FORK_BOMB = re.compile(r"([\w:.]{1,40})\(\)\s{0,9}\{\s{0,9}\1\s{0,9}\|\s{0,9}\1\s{0,9}&")
 
@@ -38,6 +38,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FINE = Verdict(dangerous=False)
+
+#: Tools whose calls may be anything else than harmless.
+JUDGED = frozenset(("terminal", "write_file", "patch", "execute_code"))
 
 
 def _verdict(category: str, reason: str) -> Verdict:
@@ -59,6 +62,8 @@ def classify(
     (default: the workspace); `home` what `~` means (default: the user's). `read_only` allows only what
     `allowed_read_only` does.
     """
+    if tool not in JUDGED:
+        return _FINE
     user_home = os.path.expanduser("~") if home is None else home
     places = Places(workspace=workspace, cwd=cwd if cwd is not None else workspace, home=user_home)
     command = arguments.get("command")

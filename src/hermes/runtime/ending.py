@@ -167,7 +167,7 @@ class Ending:
 
     async def clean(self, task: Task) -> None:
         """End what the task's environment still runs. Safe to call twice."""
-        environment, task.environment = task.environment, None
+        environment, task.environment = task.opened, None
         if environment is None:
             return
         with anyio.move_on_after(GRACE, shield=True):

@@ -11,7 +11,7 @@ __all__ = ["awaits_process", "tell_process"]
 
 def awaits_process(task: Task) -> bool:
     """Whether a process runs whose end the task wants to hear of before it ends itself."""
-    environment = task.environment
+    environment = task.opened
     return environment is not None and any(info.notify for info in environment.processes())
 
 

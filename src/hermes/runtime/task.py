@@ -56,7 +56,8 @@ class Task:
         self.state = "queued"
         self.inbox = Inbox()
         self.history: History | None = None
-        self.environment: Environment | None = None
+        self.opened: Environment | None = None  # where its commands run, once something needs it
+        self.make_environment: Callable[[], Environment] | None = None
         self.model: Model | None = None
         self.offered: tuple[ToolSpec, ...] = ()
         self.cancel_scope = anyio.CancelScope()
@@ -85,6 +86,18 @@ class Task:
         self.composing = False  # a person is typing: notices wait a little
         self.hushed = False  # everything was stopped: ends of tasks wait for the person's next line
         self._emit = emit
+
+    @property
+    def environment(self) -> Environment | None:
+        """Where its commands run, made now if nothing needed it before; None before it is built and after its end."""
+        make, self.make_environment = self.make_environment, None
+        if make is not None:
+            self.opened = make()
+        return self.opened
+
+    @environment.setter
+    def environment(self, environment: Environment | None) -> None:
+        self.opened, self.make_environment = environment, None
 
     @property
     def ended(self) -> bool:
