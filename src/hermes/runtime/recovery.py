@@ -24,6 +24,7 @@ from hermes.core.scope import CallKey, TaskScope
 from hermes.core.views import TreeView
 from hermes.environments.process import end_leftovers
 from hermes.runtime.control import Control
+from hermes.runtime.ending import first_of
 from hermes.runtime.finding import find_session
 from hermes.runtime.outside import apply_message
 from hermes.runtime.restoring import load_history
@@ -34,6 +35,9 @@ from hermes.runtime.task import Task
 from hermes.store.ops import AdoptTasks, CallRow, ReopenTask, Store, TaskRow, TouchSession, Unit
 
 __all__ = ["CutOff", "Recovery", "SessionReport"]
+
+#: Histories that are loaded at once.
+READERS = 32
 
 
 class CutOff(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,8 +190,7 @@ class Recovery:
             tasks[row.task_id] = self._put_together(row, tasks, counted=again, interactive=changed)
         _group(rows, tasks)
         unfinished = [tasks[row.task_id] for row in rows if row.ended_at is None]
-        for task in unfinished:
-            await self._restore_history(task)
+        await self._restore_histories(unfinished)
         await self._tell_ends(rows, tasks)
         for message in await self._store.queued(self._supervisor.owner):
             if message.task_id in tasks:
@@ -205,10 +208,10 @@ class Recovery:
     async def _tell_ends(self, rows: Sequence[TaskRow], tasks: Mapping[str, Task]) -> None:
         """Tell the ends that nobody was told of yet."""
         ended = []
-        for row in rows:
+        for parent in dict.fromkeys(row.parent_id for row in rows if row.parent_id is not None):
             ended += [
                 tasks[delivery.child_id]
-                for delivery in await self._store.deliveries(row.task_id)
+                for delivery in await self._store.deliveries(parent)
                 if delivery.child_id in tasks and tasks[delivery.child_id].ended
             ]
         for child in ended:
@@ -289,6 +292,21 @@ class Recovery:
             )
             return
         task.budget.recall(view.usage, requests=view.api_calls, calls=view.tool_count)
+
+    async def _restore_histories(self, tasks: Sequence[Task]) -> None:
+        """Load the histories of tasks, several at once: what is read waits for the reading thread each time."""
+        waiting = iter(tasks)
+
+        async def restore() -> None:
+            for task in waiting:
+                await self._restore_history(task)
+
+        try:
+            async with anyio.create_task_group() as group:
+                for _ in range(min(READERS, len(tasks))):
+                    group.start_soon(restore)
+        except ExceptionGroup as errors:
+            raise first_of(errors) from None
 
     async def _restore_history(self, task: Task) -> None:
         """Load the last segment of a task and its open calls; end what commands it left."""
