@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import aiohttp
 import anyio
 import pytest
 
-from hermes.providers.http import READS_BEFORE_PAUSES, Body, HttpSession, StreamLimits, post
+from hermes.providers.http import READS_BEFORE_PAUSES, Body, HttpSession, StreamLimits, StreamTimeout, post
 from hermes.testing.clock import VirtualClock
 from hermes.testing.faults import Raw, sse
 from hermes.testing.scripted import reply
@@ -91,3 +92,36 @@ def test_a_session_of_another_loop_is_refused() -> None:
             anyio.run(use)
     finally:
         anyio.run(first.close)
+
+
+async def test_a_limit_that_passes_is_named_and_leaves_the_task_usable(virtual_clock: VirtualClock) -> None:
+    session = HttpSession()
+    async with ProviderServer([Raw(parts=(sse(), 60.0))]) as server:
+        response = await opened(session, server)
+        body = Body(response, limits=StreamLimits())
+        assert await body.read(1.0)
+        before = virtual_clock.elapsed
+        with pytest.raises(StreamTimeout, match="no data within 5 s"):
+            while await body.read(5.0):
+                pass
+        assert virtual_clock.elapsed - before == pytest.approx(5.0, abs=0.5)
+        await anyio.sleep(1.0)  # nothing is cancelled any more
+        response.close()
+    await session.close()
+
+
+@pytest.mark.parametrize("outside", [5.0, 3.0])
+async def test_a_cancellation_from_outside_wins_over_a_limit(virtual_clock: VirtualClock, outside: float) -> None:
+    session = HttpSession()
+    async with ProviderServer([Raw(parts=(sse(), 60.0))]) as server:
+        response = await opened(session, server)
+        body = Body(response, limits=StreamLimits())
+        with anyio.move_on_after(outside) as scope:
+            with suppress(StreamTimeout):  # in the same instant either may come first
+                while await body.read(5.0):
+                    pass
+            await anyio.sleep(60.0)
+        assert scope.cancelled_caught
+        await anyio.sleep(1.0)
+        response.close()
+    await session.close()

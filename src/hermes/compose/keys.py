@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 import anyio.to_thread
 
 from hermes.compose.parts import Parts
+from hermes.core.clock import loop_clock
 from hermes.core.errors import OperatorError
 from hermes.core.events import Envelope, TaskEnded
 from hermes.credentials import Endpoint, Key, is_local
@@ -137,7 +138,7 @@ class KeyPools:
     def __init__(self, parts: Parts, *, cooldowns: Cooldowns = Cooldowns()) -> None:  # noqa: B008 - frozen
         self.now = parts.clock.now
         self.cooldowns = cooldowns
-        self.limits = LearnedLimits()
+        self.limits = LearnedLimits(now=loop_clock())
         self._strategies = parts.loaded.settings.credential_pool_strategies
         self.pool = CredentialPool(now=self.now, strategies=self._strategies, cooldowns=cooldowns)
         self._keys = parts.keys

@@ -71,8 +71,9 @@ class Committed:
         self._awaited = True
         batch = self._batch
         if batch is not None and not batch.done:
-            await _outlast(batch)
-        await checkpoint_if_cancelled()
+            await _outlast(batch)  # a cancellation that came meanwhile is raised there
+        else:
+            await checkpoint_if_cancelled()
         if self.error is not None:
             raise fresh(self.error) from self.error
 
