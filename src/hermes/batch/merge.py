@@ -109,9 +109,11 @@ class _Outputs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
-        for name in self._files:
-            self._temporary(name).unlink(missing_ok=True)
+        try:
+            self._stack.close()  # writes what is buffered, which a full disk refuses
+        finally:
+            for name in self._files:
+                self._temporary(name).unlink(missing_ok=True)
 
     def _temporary(self, name: str) -> Path:
         return self._path / f".{name}.tmp"
