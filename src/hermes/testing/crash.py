@@ -125,7 +125,8 @@ def _look_or(request: ModelRequest, path: str, mark: str) -> Reply | None:
     text = plain_text(last[-1].content)
     asked = [e for e in request.entries if isinstance(e, Assistant)][-1].calls[0].raw
     if "effect is unknown" in text and f"{path}-{mark} >>" in asked:
-        return reply(calls=[call("terminal", command=f"touch effects.txt; grep -c '^{path}-{mark}$' effects.txt || true")])
+        look = f"touch effects.txt; grep -c '^{path}-{mark}$' effects.txt || true"
+        return reply(calls=[call("terminal", command=look)])
     if "grep -c" in asked and f"{path}-{mark}$" in asked:
         if json.loads(text).get("output", "").strip() == "0":
             return _append(path, mark)
