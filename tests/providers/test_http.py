@@ -8,8 +8,9 @@ from contextlib import suppress
 import aiohttp
 import anyio
 import pytest
+from aiohttp.payload import BytesPayload
 
-from hermes.providers.http import READS_BEFORE_PAUSES, Body, HttpSession, StreamLimits, StreamTimeout, post
+from hermes.providers.http import READS_BEFORE_PAUSES, Body, HttpSession, StreamLimits, StreamTimeout, outgoing, post
 from hermes.testing.clock import VirtualClock
 from hermes.testing.faults import Raw, sse
 from hermes.testing.scripted import reply
@@ -123,5 +124,20 @@ async def test_a_cancellation_from_outside_wins_over_a_limit(virtual_clock: Virt
             await anyio.sleep(60.0)
         assert scope.cancelled_caught
         await anyio.sleep(1.0)
+        response.close()
+    await session.close()
+
+
+async def test_a_body_is_let_go_while_its_answer_is_awaited(virtual_clock: VirtualClock) -> None:
+    session = HttpSession()
+    text = b'{"stream": true, "filler": "' + b"x" * 10_000 + b'"}'
+    body = outgoing(text)
+    async with ProviderServer([Raw(parts=(sse(), 60.0))]) as server:
+        url = f"{server.base_url}/chat/completions"
+        response = await post(session(), url, body=body, headers={}, limit=10.0)
+        assert response.status == 200
+        assert server.requests[0].body["filler"] == "x" * 10_000
+        assert isinstance(body, BytesPayload) and body.size == len(text)
+        assert await body.as_bytes() == b""
         response.close()
     await session.close()

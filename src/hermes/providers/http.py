@@ -14,10 +14,24 @@ from typing import TypeVar
 import aiohttp
 import anyio
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import BytesPayload
 
-__all__ = ["Body", "HttpSession", "SessionSource", "StreamLimits", "StreamTimeout", "get_answer", "post"]
+__all__ = [
+    "Body",
+    "HttpSession",
+    "Outgoing",
+    "SessionSource",
+    "StreamLimits",
+    "StreamTimeout",
+    "get_answer",
+    "outgoing",
+    "post",
+]
 
 _Value = TypeVar("_Value")
+#: A body that is ready to be sent once.
+Outgoing = BytesPayload | io.BytesIO
 
 #: Gives the session of the running event loop.
 SessionSource = Callable[[], aiohttp.ClientSession]
@@ -97,16 +111,34 @@ class HttpSession:
             await session.close()
 
 
+class _Outgoing(BytesPayload):
+    """A body that is let go once it is written: a thousand requests that wait for their answers hold nothing of it.
+
+    A POST is never sent again by the client.
+    """
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        value, self._value, self._consumed = self._value, b"", True
+        await writer.write(value if content_length is None else value[:content_length])
+
+
+def outgoing(body: bytes) -> Outgoing:
+    """Prepare a body for one request. Whoever keeps no other reference to it has it off memory while it waits."""
+    return io.BytesIO(body) if len(body) > LARGE_BODY else _Outgoing(body)
+
+
 async def post(
-    session: aiohttp.ClientSession, url: str, *, body: bytes, headers: Mapping[str, str], limit: float
+    session: aiohttp.ClientSession, url: str, *, body: bytes | Outgoing, headers: Mapping[str, str], limit: float
 ) -> aiohttp.ClientResponse:
     """Send a POST and return the response once its headers are there; the caller closes it.
+
+    `body` is sent once: for another request it is prepared anew.
 
     Raises:
         StreamTimeout: no headers within `limit` seconds.
         aiohttp.ClientError, OSError: the connection failed.
     """
-    data: bytes | io.BytesIO = io.BytesIO(body) if len(body) > LARGE_BODY else body
+    data = outgoing(body) if isinstance(body, bytes) else body
     return await _within(limit, session.post(url, data=data, headers=headers, allow_redirects=False), "answer")
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -29,7 +28,7 @@ from hermes.providers.classify import Origin, connection_error, error_of, error_
 from hermes.providers.effort import checked_effort
 from hermes.providers.endpoint import Endpoint
 from hermes.providers.event_reply import EventReply
-from hermes.providers.http import Body, SessionSource, StreamLimits, StreamTimeout, get_answer, post
+from hermes.providers.http import Body, Outgoing, SessionSource, StreamLimits, StreamTimeout, get_answer, outgoing, post
 from hermes.providers.names import matching, nearest, spellings
 
 __all__ = ["HttpModel"]
@@ -178,8 +177,7 @@ class HttpModel(ABC):
         while True:
             name, left_out = self._name, self._left_out
             tried.add(name)
-            body = self.body_of(request)
-            origin = self.origin(tokens=len(body) // 4, messages=len(request.entries))
+            origin, body = self._prepared(request)
             try:
                 response, text = await self._post(body)
             except (aiohttp.ClientError, OSError, StreamTimeout) as failure:
@@ -198,7 +196,12 @@ class HttpModel(ABC):
                 elif not self._leave_out(message, left_out, request) and not self.correct(message):
                     raise self._refused(error, message, request)
 
-    async def _post(self, body: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
+    def _prepared(self, request: ModelRequest) -> tuple[Origin, Outgoing]:
+        """A request's body, which nobody but the client holds from here on."""
+        body = self.body_of(request)
+        return self.origin(tokens=len(body) // 4, messages=len(request.entries)), outgoing(body)
+
+    async def _post(self, body: Outgoing) -> tuple[aiohttp.ClientResponse, bytes]:
         """Send one request; an answer that is not 200 is read and closed."""
         headers = self._headers
         if self._bad_header:
@@ -303,7 +306,7 @@ class _HttpStream:
     def __init__(self, model: HttpModel, request: ModelRequest) -> None:
         self._model = model
         self._request = request
-        self._ready: deque[Delta] = deque()
+        self._ready: list[Delta] = []
         self._body: Body | None = None
         self._reply: EventReply | None = None
         self._stopped = False
@@ -344,12 +347,11 @@ class _HttpStream:
                     started = self._body is not None and self._body.started
                     raise connection_error(self._origin, error, started=started) from error
                 raise
-        return self._ready.popleft()
+        return self._ready.pop(0)
 
     def ready(self) -> Sequence[Delta]:
         """The deltas that came with the one just given."""
-        come = tuple(self._ready)
-        self._ready.clear()
+        come, self._ready = self._ready, []
         return come
 
     @property
@@ -371,6 +373,6 @@ class _HttpStream:
             if not self._reply.finished:
                 raise
             data, self._silent = b"", True  # the reply is complete, only its end mark never came
-        self._ready.extend(self._reply.feed(data) if data else self._reply.close())
+        self._ready = self._reply.feed(data) if data else self._reply.close()
         # A stop is the last delta of its reply.
         self._stopped = bool(self._ready) and type(self._ready[-1]) is Stop

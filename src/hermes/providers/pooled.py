@@ -9,7 +9,6 @@ came. It decides neither how long keys rest nor how many requests go at once, an
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -162,7 +161,7 @@ class _PooledStream:
         self._limit: RequestLimit | None = None
         self._permit: float | None = None
         self._avoid: set[str] = set()
-        self._told: deque[Delta] = deque()
+        self._told: list[Delta] = []
         self._waits = False  # a wait was announced and its end was not
         self._accepted = False
         self._turns = 0
@@ -193,7 +192,7 @@ class _PooledStream:
     async def __anext__(self) -> Delta:
         while True:
             if self._told:
-                return self._told.popleft()
+                return self._told.pop(0)
             try:
                 if self._deltas is None and not await self._open():
                     continue

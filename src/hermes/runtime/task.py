@@ -17,6 +17,7 @@ from hermes.core.limits import Budget
 from hermes.core.model import Model, ToolSpec
 from hermes.core.result import TaskResult, Verdict
 from hermes.core.scope import TaskScope
+from hermes.runtime.latch import Latch
 from hermes.runtime.spec import TaskSpec
 
 __all__ = ["StopReason", "Task"]
@@ -31,6 +32,54 @@ class Task:
     who waits for its end right now; while somebody does, no notice is made. `delivery` is the state of its end:
     none (not ended, or nobody to tell), pending, consumed.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_emit",
+        "attempt",
+        "budget",
+        "cancel_scope",
+        "cancels",
+        "children",
+        "closed",
+        "collectors",
+        "composing",
+        "counted",
+        "delivery",
+        "diagnosis",
+        "done",
+        "ending",
+        "epoch",
+        "history",
+        "hushed",
+        "id",
+        "inbox",
+        "last_step",
+        "lent",
+        "make_environment",
+        "model",
+        "offered",
+        "opened",
+        "outcome",
+        "owner",
+        "parent",
+        "rested",
+        "rested_at",
+        "resting",
+        "result",
+        "scope",
+        "slot",
+        "spawned",
+        "spec",
+        "started",
+        "started_at",
+        "state",
+        "stop",
+        "stop_text",
+        "together",
+        "verdict",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -67,8 +116,8 @@ class Task:
         self.ending = False  # its end is decided and on its way to the disk
         self.closed = False  # no more children may be born under it
         self.cancels: list[str] = []  # receipts of what asked it to stop; its end answers them
-        self.done = anyio.Event()
-        self.started = anyio.Event()
+        self.done = Latch()
+        self.started = Latch()
         self.result: TaskResult | None = None
         self.verdict = Verdict()  # of its answer so far
         self.slot = False
@@ -80,7 +129,7 @@ class Task:
         self.started_at: float | None = None  # of the loop's clock
         self.last_step = 0.0  # of the loop's clock
         self.resting = False  # between inputs
-        self.rested = anyio.Event()  # replaced each time it rests
+        self.rested = Latch()  # replaced each time it rests
         self.rested_at = 0  # length of its history when it last came to rest
         self.outcome: Outcome | None = None  # of the last turn of a conversation
         self.composing = False  # a person is typing: notices wait a little
@@ -113,14 +162,14 @@ class Task:
         self.inbox, self.cancel_scope, self.cancels = Inbox(), anyio.CancelScope(), []
         self.stop, self.stop_text, self.diagnosis = None, "", ""
         self.ending = self.closed = self.resting = self.hushed = False
-        self.done, self.started = anyio.Event(), anyio.Event()
+        self.done, self.started = Latch(), Latch()
         self.delivery, self.started_at, self.rested_at = "none", None, 0
 
     def rest(self, outcome: Outcome) -> None:
         """The conversation rests: keep how its last turn went, and wake whoever waits for that."""
         self.resting, self.outcome = True, outcome
         self.rested_at = self.history.next_position if self.history is not None else 0
-        rested, self.rested = self.rested, anyio.Event()
+        rested, self.rested = self.rested, Latch()
         rested.set()
 
     def emit(self, event: Event) -> None:
