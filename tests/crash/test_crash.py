@@ -77,8 +77,8 @@ def kill_everywhere(places: list[str], good: Path, tmp_path: Path) -> None:
 @pytest.mark.timeout(150)
 def test_killed_at_places_spread_over_the_run(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
     good, places = undisturbed
-    step = len(places) // SPREAD | 1  # odd, so that both sides of a commit are met
-    chosen = places[::step][:SPREAD]
+    # Names of both sides of a commit stand beside each other: take one side and the other in turn.
+    chosen = [places[number * (len(places) - 2) // SPREAD // 2 * 2 + number % 2] for number in range(SPREAD)]
     kill_everywhere(chosen, good, tmp_path)
 
 
