@@ -77,7 +77,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """One tool, bound to one task.
 
     `run` is awaited with the parsed arguments; what blocks belongs on a thread (`runtime/blocking.py`).
-    `safe_to_repeat` says that running the same call twice does no harm. `interactive` tools are never run beside others.
+    `safe_to_repeat` says that running the same call twice does no harm. `interactive` tools never run beside others.
     `timeout` is seconds, None = none. `describe` makes the one-line preview a person sees.
     """
 
