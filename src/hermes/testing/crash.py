@@ -148,7 +148,8 @@ def act(request: ModelRequest) -> Reply:
     if not _done(request, f"task {path}.0"):
         return reply(calls=_spawns(path))
     if depth == 0 and not _done(request, "task_id"):
-        started = next(plain_text(r.content) for r in _last_results(request) if r.name == "delegate_task_async")
+        results = [entry for entry in request.entries if isinstance(entry, ToolResult)]
+        started = next(plain_text(r.content) for r in results if r.name == "delegate_task_async")
         return reply(calls=[call("collect_task", task_id=json.loads(started)["task_id"])])
     if not _done(request, f"{path}-b >>"):
         return _append(path, "b")
@@ -209,6 +210,8 @@ async def normal_histories(store: Store, session_id: str) -> dict[str, list[str]
         lines: list[str] = []
         skip = False
         for entry in entries:
+            if isinstance(entry, Notice):
+                continue  # whether an end arrives by itself before it is collected is a matter of time
             shape = _shape(entry)
             looks = isinstance(entry, Assistant) and bool(entry.calls) and "grep -c" in entry.calls[0].raw
             if looks:
