@@ -103,9 +103,10 @@ def _path_of(goal: str) -> str:
 def _last_results(request: ModelRequest) -> list[ToolResult]:
     found: list[ToolResult] = []
     for entry in reversed(request.entries):
-        if not isinstance(entry, ToolResult):
+        if isinstance(entry, ToolResult):
+            found.append(entry)
+        elif not isinstance(entry, Notice):  # the end of a child may arrive behind them
             break
-        found.append(entry)
     return found[::-1]
 
 
