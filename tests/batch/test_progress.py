@@ -14,7 +14,14 @@ class Terminal:
 
     def __init__(self, width: int = 60, height: int = 20) -> None:
         self._file = io.StringIO()
-        self.console = Console(file=self._file, force_terminal=True, width=width, height=height, color_system=None)
+        self.console = Console(
+            file=self._file,
+            force_terminal=True,
+            width=width,
+            height=height,
+            color_system=None,
+            _environ={"TERM": "xterm"},  # not that of whoever runs the tests
+        )
 
     def seen(self) -> str:
         text = self._file.getvalue()

@@ -88,7 +88,7 @@ def test_it_answers_whoever_has_the_key_and_ends_with_its_input(weights: Weights
     said = first_line(process)
     assert said["pid"] == process.pid
     assert said["url"].startswith("http://127.0.0.1:")
-    shown = subprocess.run(["ps", "-o", "args=", "-p", str(process.pid)], capture_output=True, check=True).stdout
+    shown = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(process.pid)], capture_output=True, check=True).stdout
     assert b"embedded_server" in shown
     assert KEY.encode() not in shown
     reply = ask(said["url"], KEY)
