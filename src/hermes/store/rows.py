@@ -38,7 +38,7 @@ class TaskRow(Row, frozen=True, kw_only=True, gc=False):
     """One task as stored. `spec` is its encoded specification, `end` its encoded end.
 
     `call_key` ("position:index") and `child_index` name the parent's call that made it; with `parent_id` they are
-    unique, so a repeated spawn finds the rows it made before. `state` is a core state of lifecycle.md.
+    unique, so a repeated spawn finds the rows it made before. `state`: queued, running, suspended, or one of five ends.
     """
 
     task_id: str
