@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -334,9 +333,8 @@ def test_plain_lines_without_a_terminal(program: Program, end: str) -> None:
     assert "hermes sessions show 20" in ran.out and ("you said hello" in ran.out or end)
 
 
-def test_a_reader_that_goes_away_ends_the_run(program: Program) -> None:
-    if shutil.which("bash") is None:
-        pytest.skip("needs bash")
+def test_a_reader_that_goes_away_ends_the_run(program: Program, needs_tool: Callable[[str], Path]) -> None:
+    needs_tool("bash")
     with serve_in_thread(lambda request: reply("word " * 50_000)) as server:
         program.use(server)
         line = " ".join(f"'{part}'" for part in program.command("-m", "test-model", "chat", "--json", "-q", "hi"))

@@ -4,8 +4,8 @@
 again on the same home it takes the session up. It writes `WORK/result.json` when the tree has ended. With
 `HERMES_CRASH_AT` set to the name of a place the process kills itself there with SIGKILL; with `HERMES_CRASH_LIST` set
 to a path it writes the names of all places it passes. A place is `PATH|OPERATIONS|NUMBER|before` (or `after`): the
-commit with that number among those of the task at PATH with the same operations. What a task does is chosen by its
-path, so that concurrency changes no answer.
+commit with that number among those of the task at PATH with the same operations; `#N` is the N-th commit of the
+process, whatever it writes. What a task does is chosen by its path, so that concurrency changes no answer.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class CrashStore:
         self._paths: dict[str, str] = {}
         self._seen: Counter[tuple[str, str]] = Counter()
         self._last: asyncio.Task[None] | None = None
+        self._count = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -59,7 +60,8 @@ class CrashStore:
         if self._listing:
             with open(self._listing, "a", encoding="utf-8") as file:
                 file.write(f"{place}|before\n{place}|after\n")
-        if f"{place}|before" == self._at:
+        self._count += 1
+        if self._at in (f"{place}|before", f"#{self._count}"):
             os.kill(os.getpid(), signal.SIGKILL)
         ticket = self._inner.submit(unit)
         if f"{place}|after" == self._at:  # nobody may be waiting for this commit
