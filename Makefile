@@ -25,7 +25,7 @@ slow: $(DONE)/dev $(DONE)/local ## run the tests that take longer than a few sec
 crash: $(DONE)/dev ## kill a tree of tasks at every commit and compare the end with an undisturbed run
 	@$(BIN)/python -m pytest tests/crash -m slow -s -q
 
-check: $(DONE)/dev ## style, types, layers of imports, sizes
+check: $(DONE)/dev $(DONE)/local ## style, types, layers of imports, sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
