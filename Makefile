@@ -17,7 +17,7 @@ run: $(DONE)/local ## try it: a batch of prompts on a small model that runs on t
 	@examples/run
 
 test: $(DONE)/dev $(DONE)/local ## run the tests
-	@$(BIN)/python -m pytest -m "not slow" --durations=10
+	@$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --durations=10
 
 slow: $(DONE)/dev $(DONE)/local ## run the tests that take longer than a few seconds each
 	@$(BIN)/python -m pytest -m slow --timeout=600 --durations=10
