@@ -8,8 +8,18 @@ import pytest
 
 from hermes.cli.composer import Screen
 from hermes.cli.render import Cleaner, duration, one_line, panel, printable, quantity
+from hermes.cli.stream import Narrator
 from hermes.cli.tree_text import live_lines, tree_lines
-from hermes.core.events import Envelope, TaskEnded, TaskPhase, TaskQueued, TaskStarted, TurnEnded
+from hermes.core.events import (
+    Envelope,
+    TaskEnded,
+    TaskPhase,
+    TaskQueued,
+    TaskStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
 from hermes.core.messages import Usage
 from hermes.core.views import TreeView
 
@@ -120,3 +130,34 @@ def test_what_runs_fits_into_a_few_lines_and_families_come_first() -> None:
     ]
     assert len(live_lines(tree, 3.0, most=20, width=60)) == 20
     assert live_lines(_tree(), 3.0, most=5, width=60) == []
+
+
+def test_calls_of_children_side_by_side_name_their_child() -> None:
+    tree, said = TreeView(), list[str]()
+    narrator = Narrator(tree, said.append, session_id=lambda: "s")
+
+    def tell(task: str, event: Any) -> None:
+        envelope = Envelope(
+            seq=1, at=1.0, session_id="s", task_id=task, parent_id=None if task == "main_1" else "main_1", event=event
+        )
+        tree.apply(envelope)
+        narrator.tell(envelope)
+
+    for task, kind, depth in (("main_1", "main", 0), ("sa-1", "child", 1), ("sa-2", "child", 1)):
+        tell(
+            task,
+            TaskQueued(kind=kind, goal=task, depth=depth, role="leaf", model="m", toolsets=(), position=0),  # type: ignore[arg-type]
+        )
+    said.clear()
+    for task in ("sa-1", "sa-2", "main_1"):
+        tell(task, ToolStarted(position=1, index=0, name="terminal", preview="make"))
+    assert said == [
+        '│  ├─ 💻 terminal "make"  [sa-1]',
+        '│  ├─ 💻 terminal "make"  [sa-2]',
+        '├─ 💻 terminal "make"',
+    ]
+    tell(
+        "sa-2",
+        ToolEnded(position=1, index=0, name="terminal", preview="boom", is_error=True, success=False, duration=2.0),
+    )
+    assert said[-1] == "│  │  ✗ terminal: boom (2.0s)  [sa-2]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -249,3 +250,17 @@ def test_the_yaml_package_is_loaded_only_for_a_file(at: Home, present: bool) -> 
     )
     done = subprocess.run([sys.executable, "-c", code, str(at.path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(present)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("delegation.max_spawn_dept", "Near: delegation.max_spawn_depth"),
+        ("models.gpt.price_input", "models is one setting. Give it whole"),
+        ("delegation", "it is a section. Give its settings by their whole names: delegation.model"),
+        ("qqq", "docs/settings.md list them"),
+    ],
+)
+def test_a_given_key_that_is_no_setting_is_refused_with_what_to_write(at: Home, key: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        load(at, {}, {key: 1})

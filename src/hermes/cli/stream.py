@@ -101,6 +101,7 @@ class Narrator:
         if self._progress == "off" or (child and self._progress != "verbose" and self.living() > CROWD):
             return
         lead = _lead(view) + ("│  " if child and view.kind != "background" else "")
+        who = f"  [{view.task_id}]" if child else ""  # calls of children that work side by side come mixed
         if isinstance(event, ToolStarted):
             if event.name in _SPAWNING:
                 return  # its children are told one by one
@@ -109,18 +110,19 @@ class Narrator:
             self._last_tool[view.task_id] = event.name
             limit = 200 if self._progress == "verbose" else 60 if not child else 35
             preview = f' "{one_line(event.preview, limit)}"' if event.preview else ""
-            who = f" [{view.task_id}]" if view.kind == "background" else ""
             self._say(f"{lead}├─ {_EMOJI.get(event.name, '⚙')} {event.name}{preview}{who}")
         elif isinstance(event, ToolEnded):
             if '"error":"Denied:' in event.preview:
                 return  # told when it was denied
             if event.is_error or self._progress == "verbose":
                 mark = "✗" if event.is_error else "✓"
-                self._say(f"{lead}│  {mark} {event.name}: {one_line(event.preview, 160)} ({duration(event.duration)})")
+                self._say(
+                    f"{lead}│  {mark} {event.name}: {one_line(event.preview, 160)} ({duration(event.duration)}){who}"
+                )
         elif isinstance(event, ToolAbandoned):
-            self._say(f"{lead}│  ! {event.name} was left behind; {event.still_running} such calls may still run")
+            self._say(f"{lead}│  ! {event.name} was left behind; {event.still_running} such calls may still run{who}")
         elif isinstance(event.entry, Assistant) and event.entry.thinking.strip() and self._progress == "verbose":
-            self._say(f'{lead}├─ 💭 "{one_line(event.entry.thinking, 120)}"')
+            self._say(f'{lead}├─ 💭 "{one_line(event.entry.thinking, 120)}"{who}')
 
 
 def _lead(view: TaskView) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -175,7 +176,7 @@ def load(home: Home, environ: Mapping[str, str] | None = None, flags: Mapping[st
     `require` before acting.
 
     Raises:
-        ConfigError: a file cannot be parsed.
+        ConfigError: a file cannot be parsed, or a flag is no setting.
         UsageError: a flag's value cannot be used.
     """
     environ = os.environ if environ is None else environ
@@ -186,6 +187,8 @@ def load(home: Home, environ: Mapping[str, str] | None = None, flags: Mapping[st
     if document is not None:
         found.document(document)
     for key, value in (flags or {}).items():
+        if key not in FIELDS:
+            raise ConfigError(_no_setting(key))
         try:
             found.values[key], _ = convert_value(key, value)
         except Misfit as error:
@@ -199,3 +202,16 @@ def load(home: Home, environ: Mapping[str, str] | None = None, flags: Mapping[st
         problems=tuple(found.problems),
         dotenv=dotenv,
     )
+
+
+def _no_setting(key: str) -> str:
+    """What is wrong with a key that was given outside of any file, and what to write."""
+    section, _, name = key.partition(".")
+    if section in FIELDS and name:
+        return f"there is no setting {key}: {section} is one setting. Give it whole, as {{{section!r}: {{…}}}}."
+    if key in SECTIONS:
+        some = ", ".join([known for known in FIELDS if known.startswith(f"{key}.")][:3])
+        return f"there is no setting {key}: it is a section. Give its settings by their whole names: {some}, …"
+    near = get_close_matches(key, FIELDS, 3, 0.6)
+    hint = f" Near: {', '.join(near)}." if near else " `hermes config check` and docs/settings.md list them."
+    return f"there is no setting {key}.{hint}"
