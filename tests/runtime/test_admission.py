@@ -15,11 +15,11 @@ from hermes.testing.clock import VirtualClock
 pytestmark = pytest.mark.anyio
 
 
-def make(name: str, parent: Task | None = None) -> Task:
+def make(name: str, parent: Task | None = None, *, unattended: bool = True) -> Task:
     scope = TaskScope(task_id=name, session_id="s", root_id="root", parent_id=parent.id if parent else None, kind="row")
     made = Task(
         scope,
-        TaskSpec(kind="row", goal=()),
+        TaskSpec(kind="row", goal=(), unattended=unattended),
         parent=parent,
         budget=Budget(Limits(), name),
         owner="me",
@@ -68,3 +68,32 @@ async def test_a_start_that_is_given_up_leaves_nothing_behind(virtual_clock: Vir
         admission.release(first)
         assert admission.running == 0
         group.cancel_scope.cancel()
+
+
+async def test_tasks_with_a_person_waiting_go_before_those_without(virtual_clock: VirtualClock) -> None:
+    admission = Admission(max_running=1, max_children=2)
+    row, chat = make("row"), make("chat", unattended=False)
+    waiting = [
+        make("row-1", row),
+        make("row-2", row),
+        make("root"),
+        make("child-1", chat, unattended=False),
+        make("run", unattended=False),
+        make("child-2", chat, unattended=False),
+    ]
+    started: list[str] = []
+
+    async def live(task: Task) -> None:
+        await admission.acquire(task)
+        started.append(task.id)
+        await anyio.sleep(1)
+        admission.release(task)
+
+    async with anyio.create_task_group() as group:
+        async with anyio.create_task_group() as living:
+            for task in waiting:
+                living.start_soon(live, task)
+                await anyio.wait_all_tasks_blocked()
+            admission.start(group)
+        group.cancel_scope.cancel()
+    assert started == ["child-1", "run", "child-2", "row-1", "root", "row-2"]

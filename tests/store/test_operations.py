@@ -344,7 +344,7 @@ async def test_a_closed_store_refuses_each_unit_and_read(store: Store) -> None:
     assert ticket.done
     with pytest.raises(StoreError, match="closed"):
         await ticket.wait()
-    for call in (store.flush, store.settle, lambda: store.task("t1")):
+    for call in (store.flush, lambda: store.task("t1")):
         with pytest.raises(StoreError, match="closed"):
             await call()
     await store.close()

@@ -6,16 +6,15 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
 
 from hermes.core.errors import StoreBusy, StoreError, StoreFull
-from hermes.store.commit import BATCH_ROWS, HIGH_WATER
+from hermes.store.commit import BATCH_ROWS
 from hermes.store.ops import Unit
-from hermes.store.sqlite import SqliteStore, open_store
+from hermes.store.sqlite import open_store
 from hermes.testing.clock import VirtualClock
 from hermes.testing.guards import new_threads
 
@@ -90,27 +89,6 @@ async def test_batches_grow_while_the_writer_works_and_are_capped(tmp_path: Path
     assert hold.count == 0
 
 
-async def test_above_the_high_water_mark_committers_wait(tmp_path: Path) -> None:
-    store = await open_store(tmp_path / "runtime.db")
-    await store.settle()
-    stall = Stall(store.path)
-    store.submit(Unit(ops=tuple(entry(n) for n in range(HIGH_WATER + 1))))
-    passed = anyio.Event()
-
-    async def settle() -> None:
-        await store.settle()
-        passed.set()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(settle)
-        for _ in range(5):
-            await anyio.lowlevel.checkpoint()
-        assert not passed.is_set() and store.pending == HIGH_WATER + 1
-        stall.end()
-    assert passed.is_set() and store.pending == 0
-    await store.close()
-
-
 @pytest.mark.fault("B087")
 async def test_another_process_that_writes_is_waited_for(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "runtime.db")
@@ -161,7 +139,7 @@ async def test_a_full_disk_stops_everything_with_one_message(tmp_path: Path) -> 
     assert len(set(map(id, errors))) == len(errors) and {id(error.__cause__) for error in errors} == {id(told[0][0])}
     assert len(told) == 1 and told[0][1] == threading.get_ident()
     assert isinstance(told[0][0].__cause__, sqlite3.Error)
-    for call in (store.flush, store.settle, lambda: store.task("t1")):
+    for call in (store.flush, lambda: store.task("t1")):
         with pytest.raises(StoreFull):
             await call()
     await store.close()
@@ -295,12 +273,9 @@ async def test_a_reader_that_is_cancelled_leaves_the_store_usable(tmp_path: Path
     assert hold.count == 0
 
 
-@pytest.mark.parametrize("read", [SqliteStore.flush, SqliteStore.settle])
-async def test_flush_and_settle_of_an_idle_store_return(
-    tmp_path: Path, read: Callable[[SqliteStore], asyncio.Future[None]]
-) -> None:
+async def test_flush_of_an_idle_store_returns(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "runtime.db")
-    await read(store)
+    await store.flush()
     await store.close()
 
 

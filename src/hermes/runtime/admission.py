@@ -1,9 +1,10 @@
 """Admission: may a task start now, wait, or not at all?
 
 Two caps on what runs: the direct children of one parent, and all tasks of the process. What is over a cap waits, in
-order, visibly. Parents take turns, so that no tree starves another; a task that gave its slot away while it waited for
-others gets it back before anything new starts; interactive tasks take no slot. A burst is cut into small steps, since a
-thousand starts in one instant stay in step for all their turns.
+order, visibly. Tasks with a person waiting go before those without; among equals parents take turns, so that no tree
+starves another. A task that gave its slot away while it waited for others gets it back before anything new starts;
+interactive tasks take no slot. A burst is cut into small steps, since a thousand starts in one instant stay in step for
+all their turns.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ __all__ = ["BURST", "BURST_PAUSE", "Admission"]
 
 #: Starts in one step, and seconds between steps (measured: worst delay of a parent's turn 260 → 118 ms, wall the same).
 BURST, BURST_PAUSE = 50, 0.01
+#: The lines of tasks without a parent, with and without a person waiting; only the lines of parents have a cap.
+_ATTENDED, _ALONE = "attended", ""
 
 
 class Admission:
@@ -32,7 +35,7 @@ class Admission:
         self._running_children: dict[str, int] = {}
         self._returning: deque[tuple[Task, anyio.Event]] = deque()
         self._lines: dict[str, deque[tuple[Task, anyio.Event]]] = {}
-        self._turns: deque[str] = deque()
+        self._turns = (deque[str](), deque[str]())  # whose turn it is next: with a person waiting, and without
         self._kick = anyio.Event()
 
     async def acquire(self, task: Task) -> None:
@@ -43,7 +46,7 @@ class Admission:
         granted = anyio.Event()
         queue = self._lines.setdefault(line, deque())
         if not queue:
-            self._turns.append(line)
+            self._turns_of(task).append(line)
         queue.append((task, granted))
         task.waiting = True
         self._kick.set()
@@ -137,20 +140,26 @@ class Admission:
             self.running += 1
             granted.set()
             started += 1
-        skipped = 0
-        while started < limit and self.running < self.max_running and self._turns and not self.paused:
-            line = self._turns.popleft()
+        for turns in self._turns:
+            started += self._admit_new(turns, limit - started)
+        return started
+
+    def _admit_new(self, turns: deque[str], limit: int) -> int:
+        started = skipped = 0
+        while started < limit and self.running < self.max_running and turns and not self.paused:
+            line = turns.popleft()
             queue = self._lines[line]
-            if line and self._running_children.get(line, 0) >= self.max_children:
-                self._turns.append(line)
+            capped = line not in (_ATTENDED, _ALONE)
+            if capped and self._running_children.get(line, 0) >= self.max_children:
+                turns.append(line)
                 skipped += 1
-                if skipped >= len(self._turns):
+                if skipped >= len(turns):
                     break
                 continue
             skipped = 0
             task, granted = queue.popleft()
             if queue:
-                self._turns.append(line)
+                turns.append(line)
             else:
                 del self._lines[line]
             task.slot = True
@@ -170,9 +179,16 @@ class Admission:
             self._lines[line] = remaining
         else:
             del self._lines[line]
-            self._turns.remove(line)
+            self._turns_of(task).remove(line)
+
+    def _turns_of(self, task: Task) -> deque[str]:
+        """The round in which the line of a task takes turns; all children of one parent stand in one."""
+        above = task.parent if task.parent is not None and not task.spec.detached else task
+        return self._turns[above.spec.unattended]
 
     @staticmethod
     def _line_of(task: Task) -> str:
-        """Children of one parent stand in one line; tasks without a parent in a line without a cap."""
-        return task.parent.id if task.parent is not None and not task.spec.detached else ""
+        """Children of one parent stand in one line, tasks without a parent in lines without a cap."""
+        if task.parent is not None and not task.spec.detached:
+            return task.parent.id
+        return _ALONE if task.spec.unattended else _ATTENDED

@@ -21,12 +21,10 @@ from hermes.store.ops import EventRow, Unit
 from hermes.store.refusals import fresh
 from hermes.store.worker import Worker
 
-__all__ = ["BATCH_ROWS", "HIGH_WATER", "Committed", "GroupCommit", "Write"]
+__all__ = ["BATCH_ROWS", "Committed", "GroupCommit", "Write"]
 
 #: A batch is sealed at this many operations, so that nobody waits behind a commit of seconds.
 BATCH_ROWS = 2_000
-#: Above this many operations on their way, `settle` waits.
-HIGH_WATER = 20_000
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +105,6 @@ class GroupCommit:
         self._open: _Batch | None = None
         self._flying: deque[_Batch] = deque()
         self._pending = 0
-        self._room = asyncio.Event()
         self._broken: StoreError | None = None
         self._closed: StoreError | None = None
 
@@ -150,15 +147,9 @@ class GroupCommit:
             self._loop.call_soon(self._seal_if_idle)
         return batch
 
-    async def settle(self) -> None:
-        """Wait while more than `HIGH_WATER` operations are on their way. Raises the failure that broke the journal."""
-        while self._pending > HIGH_WATER and self._broken is None:
-            self._room.clear()
-            await self._room.wait()
-        self.check()
-
     async def flush(self) -> None:
-        """Wait until the outcome of everything handed in so far is known. Raises as `settle`."""
+        """Wait until the outcome of everything handed in so far is known. Raises the failure that broke the
+        journal."""
         batch = self._open or (self._flying[-1] if self._flying else None)
         if batch is not None and not batch.done:
             await batch.event.wait()
@@ -221,7 +212,6 @@ class GroupCommit:
         batch, self._open = self._open, None
         if batch is not None:
             self._fail(batch, self._broken)
-        self._room.set()
         self._on_broken(self._broken)
         return self._broken
 
@@ -238,5 +228,3 @@ class GroupCommit:
         batch.tickets = []  # batch and tickets refer to each other; the collector must not be needed for them
         batch.event.set()
         self._pending -= batch.rows
-        if self._pending <= HIGH_WATER:
-            self._room.set()

@@ -273,12 +273,8 @@ class MemoryStore:
         row = self._tables.tasks.get(fence.task_id)
         return row is not None and row.owner == fence.owner and row.epoch == fence.epoch
 
-    async def settle(self) -> None:
-        """Give others a turn; there is never anything to wait for."""
-        await self._turn()
-
     async def flush(self) -> None:
-        """As `settle`."""
+        """Give others a turn; there is never anything to wait for."""
         await self._turn()
 
     async def _turn(self) -> None:

@@ -277,7 +277,11 @@ class Ticket(Protocol):
 
 
 class Store(Protocol):
-    """The journal. `submit` belongs to the event loop's thread and never waits; reads run on a thread of their own."""
+    """The journal. `submit` belongs to the event loop's thread and never waits; reads run on a thread of their own.
+
+    Nobody waits for room either: units are committed in order and a task waits for the commit of each reply, so
+    that what is on its way is bounded by one turn of every running task.
+    """
 
     @property
     def keeps(self) -> bool:
@@ -288,9 +292,6 @@ class Store(Protocol):
 
     def log(self, row: EventRow) -> None:
         """Hand an event to the writer, in its place among the units. Nobody can wait for it: a refusal is logged."""
-
-    async def settle(self) -> None:
-        """Wait until the writer is below its high-water mark (backpressure)."""
 
     async def flush(self) -> None:
         """Wait until everything submitted so far is committed."""

@@ -112,10 +112,6 @@ class SqliteStore:
         """Hand an event to the writer. Never waits and never raises; a refusal is logged."""
         self._commits.log(row)
 
-    async def settle(self) -> None:
-        """Wait until the writer is below its high-water mark. Raises the StoreError that broke the journal."""
-        await self._commits.settle()
-
     async def flush(self) -> None:
         """Wait until everything submitted so far has its outcome. Raises the StoreError that broke the journal."""
         await self._commits.flush()
