@@ -12,7 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from hermes.cli.batch_cmd import BatchParts, batch
+from hermes.cli.batch_cmd import BatchParts
+from hermes.cli.batch_group import batch
 from hermes.core.errors import HermesError, UsageError
 from tests.batch.fakes import Desk, FakeEngine, prompts
 
@@ -104,7 +105,8 @@ def test_verbose_says_how_each_row_ended(shell: Shell) -> None:
 STUCK = """
 import sys, anyio
 from pathlib import Path
-from hermes.cli.batch_cmd import BatchParts, batch
+from hermes.cli.batch_cmd import BatchParts
+from hermes.cli.batch_group import batch
 from tests.batch.fakes import FakeEngine, answered
 async def script(request):
     if request.index < 3:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.settings import BatchSettings
 from hermes.core.codec import encode_json
 from hermes.core.errors import OperatorError, StoreFull, TryLater, UsageError
@@ -42,7 +43,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """`run.json`: settings without secrets, the tools known to the run, and the history of its sessions."""
+    """`run.json`: settings without secrets, the tools known to the run, the history of its sessions, and the filters
+    its merged files were made with."""
 
     schema: int
     run_name: str
@@ -50,6 +52,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     settings: BatchSettings
     tools: tuple[str, ...] = ()
     sessions: tuple[Session, ...] = ()
+    filters: FilterSettings = FilterSettings()
 
 
 class RowEntry(msgspec.Struct, frozen=True, gc=False):

@@ -13,14 +13,15 @@ from typing import Any, BinaryIO
 import msgspec
 
 from hermes.batch.checkpoint import checkpoint, write_checkpoint
-from hermes.batch.filters import judge
+from hermes.batch.filters import Filters
 from hermes.batch.folder import RunFolder, RunMeta, replace_file, write_errors
+from hermes.batch.manifest import ManifestFold, write_manifest
 from hermes.batch.record import Record, RecordIndex, read_record
 from hermes.batch.statistics import Tally
 from hermes.batch.trajectory import build_row, child_rows
 from hermes.core.codec import encode_json
 
-__all__ = ["MERGED", "merge", "offered_tools"]
+__all__ = ["MERGED", "judged", "merge", "offered_tools"]
 
 #: The files of every ended run, whatever became of its rows.
 MERGED = ("trajectories.jsonl", "rejected.jsonl", "failed.jsonl")
@@ -52,10 +53,11 @@ def merge(
         StoreFull, OperatorError: a file could not be written; the old ones stand.
     """
     tools = offered_tools(meta, index)
-    tally = Tally()
+    tally, manifest = Tally(), ManifestFold()
     with write_errors(folder.path), _Outputs(folder.path) as outputs:
-        for record in _records(folder, index):
+        for record in _records(folder, index, Filters(meta.filters)):
             tally.add(record)
+            manifest.add(record)
             row = build_row(record, tools, meta.settings.batch_size)
             head = record.head
             if head.outcome == "failed":
@@ -70,27 +72,28 @@ def merge(
     now = clock()
     report = tally.report(meta, total, tools, now)
     replace_file(folder.path / "statistics.json", [msgspec.json.format(encode_json(report), indent=2) + b"\n"])
+    write_manifest(folder, meta, manifest, tools)
     write_checkpoint(folder.path, checkpoint(meta.run_name, index.heads(), meta.settings.batch_size, earlier, now))
     return tally
 
 
-def _records(folder: RunFolder, index: RecordIndex) -> Iterator[Record]:
+def _records(folder: RunFolder, index: RecordIndex, filters: Filters) -> Iterator[Record]:
     places = index.ordered()
     if not places:
         return
     file = os.open(folder.records_path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for place in places:
-            yield _judged(read_record(file, place))
+            yield judged(read_record(file, place), filters)
     finally:
         os.close(file)
 
 
-def _judged(record: Record) -> Record:
+def judged(record: Record, filters: Filters) -> Record:
     """Filter again: the rules may have changed since the record was written."""
     if record.head.outcome == "failed":
         return record
-    rejection = judge(record.result)
+    rejection = filters.judge(record)
     reason, detail = ("", "") if rejection is None else (rejection.reason, rejection.detail)
     return msgspec.structs.replace(record, head=msgspec.structs.replace(record.head, reason=reason, detail=detail))
 

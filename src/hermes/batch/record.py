@@ -28,7 +28,8 @@ LASTING_FAILURES = frozenset(
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The first fields of a record: what resume and counting need. `reason` is the failure's kind or why a finished
-    rollout was rejected, empty if it was kept. `at` is seconds since the epoch."""
+    rollout was rejected, empty if it was kept. `score` is what the row's verifier gave, 0 to 1, None without one.
+    `at` is seconds since the epoch."""
 
     key: str
     index: int
@@ -40,6 +41,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     offered: tuple[str, ...] = ()
     tokens: int = 0
     cost_usd: float | None = None
+    score: float | None = None
     at: float = 0.0
 
     @property

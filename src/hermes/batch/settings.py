@@ -39,8 +39,10 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a run is started with.
 
     `model` is None until the engine has named the one it uses. `row_timeout` is seconds of running time for one row,
-    None = none. `max_failure_share` (0 to 1) stops the run once at least 20 rows have ended and more than that share of
-    them failed. `cwd_mode` is copy (each row works on its own copy of its `cwd`) or inplace.
+    None = none. `max_failure_share` (0 to 1) stops the run once at least 20 rows have ended and more than that share
+    of them failed. `rollouts_per_prompt` is the size of a row's group; `temperature`, `top_p` and `seed` go to the
+    model as they are, None = the endpoint's own. `cwd_mode` is copy (each row works on its own copy of its `cwd`) or
+    inplace.
     """
 
     dataset_file: str
@@ -61,6 +63,10 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     keep_workspaces: bool = False
     row_timeout: float | None = 3600.0
     max_failure_share: float = 1.0
+    rollouts_per_prompt: int = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
     verbose: bool = False
 
 

@@ -121,7 +121,7 @@ def build_row(record: Record, offered: Sequence[str], batch_size: int) -> dict[s
         "hidden_reasoning": stats.turns_with_hidden_reasoning > 0,
         "rollout_index": head.rollout,
         "group_id": row_id,
-        "score": None,
+        "score": head.score,
         "partial": result.partial,
         "api_calls": result.api_calls,
         "model": result.model,

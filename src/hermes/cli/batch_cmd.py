@@ -1,5 +1,5 @@
-"""`hermes batch`: start, resume and look at batch runs. Reads flags, handles Ctrl+C and the terminal; the work is done
-by `hermes.batch`."""
+"""`hermes batch run` and `show`: start, resume and look at batch runs. Reads flags, handles Ctrl+C and the terminal;
+the work is done by `hermes.batch`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hermes.batch.summary import StopCause, resume_command
 from hermes.cli.options import GlobalOptions, listened, options_of, refused
 from hermes.core.errors import UsageError
 
-__all__ = ["BatchParts", "batch"]
+__all__ = ["BatchParts", "run", "show"]
 
 DATA = Path("data")
 #: Seconds between two drawings of the running rows.
@@ -37,7 +37,6 @@ Examples:
   hermes batch run --dataset_file=prompts.jsonl --run_name=first --model=anthropic/claude-sonnet-4.6
   hermes batch run --run_name=first --resume
   hermes batch run --dataset_file=prompts.jsonl --run_name=try --model=embedded --max_samples=3
-  hermes batch show first
 """
 
 
@@ -64,12 +63,7 @@ def _flag(name: str, **more: Any) -> Callable[[_Command], _Command]:
     return _option(name, is_flag=False, flag_value="true", type=click.BOOL, metavar="", **more)
 
 
-@click.group(epilog=_EXAMPLES)
-def batch() -> None:
-    """Run a file of prompts in parallel and write training rows."""
-
-
-@batch.command(epilog=_EXAMPLES)
+@click.command(epilog=_EXAMPLES)
 @_option("dataset_file", metavar="PATH", help='JSONL, one object a line: {"prompt": …}, optional cwd and toolsets.')
 @_option("run_name", metavar="NAME", help="Names the folder data/NAME.")
 @_option("batch_size", type=int, metavar="N", help="Rows in one batch file (10).")
@@ -218,7 +212,7 @@ async def _ask(display: Display, why: str) -> bool:
     return not answer.startswith(("q", "n"))
 
 
-@batch.command(epilog="\b\nExamples:\n  hermes batch show first\n  hermes batch show first --rejected -n 1\n")
+@click.command(epilog="\b\nExamples:\n  hermes batch show first\n  hermes batch show first --rejected -n 1\n")
 @click.argument("run_name", metavar="RUN")
 @click.option("-n", "count", type=click.IntRange(min=1), default=3, show_default=True, help="How many rows.")
 @click.option("--rejected", "which", flag_value="rejected", help="Rows that the filters rejected.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -53,7 +53,7 @@ class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a task asks its model.
 
     `guard` makes the calls of its tools in their place; `restate` returns what a compacted segment must still know
-    (open handles).
+    (open handles); `pace` is awaited before each call: whoever lets tasks by in turn stands there.
     """
 
     model: Model
@@ -67,6 +67,7 @@ class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, object] = {}
     compaction: Compaction = Compaction()
     restate: Callable[[], str] = lambda: ""
+    pace: Callable[[], Awaitable[None]] | None = None
 
 
 class Turns:
@@ -176,6 +177,8 @@ class Turns:
             nearly = self._allowance.nearly_out(self._sizing.bound(), self._settings.max_tokens)
             if nearly is not None:
                 raise nearly
+        if self._settings.pace is not None:
+            await self._settings.pace()
         self._budget.turn()
         try:
             return await self._call("main", self._history.view(), "auto")

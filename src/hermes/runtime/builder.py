@@ -115,6 +115,7 @@ class Builder:
                     extra=spec.extra,
                     compaction=self._compaction,
                     restate=lambda: _restate(task),
+                    pace=None if spec.interactive else supervisor.admission.pace.wait,
                 ),
             ),
             history=history,

@@ -1,0 +1,49 @@
+"""Merge a finished or stopped run again, with other filters: no model is asked, no rollout is run, nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from hermes.batch.filter_settings import FilterSettings
+from hermes.batch.folder import RunFolder
+from hermes.batch.merge import merge
+from hermes.batch.record import open_index
+from hermes.batch.settings import check_run_name
+from hermes.batch.statistics import Tally
+from hermes.core.errors import UsageError
+
+__all__ = ["merge_again"]
+
+
+def merge_again(
+    data_dir: Path, run_name: str, filters: FilterSettings | None, wall: Callable[[], float] = time.time
+) -> tuple[Tally, int]:
+    """Make the merged files of a run anew and return (counts, pending); None keeps the filters it has.
+
+    Raises:
+        UsageError: there is no such run.
+        TryLater: another process holds it.
+        StoreFull, OperatorError: a file could not be written; the old ones stand.
+    """
+    folder = RunFolder(data_dir, check_run_name(run_name))
+    meta = folder.read_meta()
+    if meta is None:
+        known = ", ".join(sorted(item.parent.name for item in data_dir.glob("*/run.json"))[:10])
+        raise UsageError(f"there is no run {run_name!r} in {data_dir}. Runs there: {known or 'none'}.")
+    with folder.locked():
+        if filters is not None and filters != meta.filters:
+            meta = msgspec.structs.replace(meta, filters=filters)
+            folder.write_meta(meta)
+        index = open_index(folder.records_path)
+        rows = folder.read_rows()
+        total = sum(1 for row in rows if not row.gone) * meta.settings.rollouts_per_prompt
+        gone = {row.row_id for row in rows if row.gone}
+        total += sum(1 for key in index.places if key.rpartition(":")[0] in gone)
+        earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
+        tally = merge(folder, meta, index, total, earlier, wall)
+    ended = tally.kept + tally.rejected.total() + tally.failed.total()
+    return tally, total - ended

@@ -1,0 +1,69 @@
+"""Reads the records of a run for an export: singly in the order of the dataset, or the rollouts of a row together.
+
+What is kept and rejected follows the filters of the run's last merge, and only whole lines count. A reader holds one
+record or one group in memory, never the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from hermes.batch.filters import Filters
+from hermes.batch.folder import RunFolder, RunMeta
+from hermes.batch.merge import judged, offered_tools
+from hermes.batch.record import Place, Record, RecordIndex, open_index, read_record
+from hermes.core.errors import UsageError
+
+__all__ = ["RunSource", "open_run"]
+
+
+class RunSource:
+    """The records of one run. `tools` are the names of all tools offered anywhere in it, sorted."""
+
+    def __init__(self, folder: RunFolder, meta: RunMeta, index: RecordIndex) -> None:
+        self.folder = folder
+        self.meta = meta
+        self._index = index
+        self.tools = tuple(offered_tools(meta, index))
+
+    def kept(self) -> Iterator[Record]:
+        """Yield the kept rollouts."""
+        for record in self._read(place for place in self._index.ordered() if place.head.outcome == "finished"):
+            if not record.head.reason:
+                yield record
+
+    def groups(self) -> Iterator[list[Record]]:
+        """Yield, for each row of the dataset that has any, its ended rollouts: kept, rejected and failed ones."""
+        places = self._index.ordered()
+        for _, group in groupby(places, key=lambda place: (place.head.index, place.head.key.rpartition(":")[0])):
+            yield list(self._read(iter(group)))
+
+    def _read(self, places: Iterator[Place]) -> Iterator[Record]:
+        if not self._index.places:
+            return
+        filters = Filters(self.meta.filters)
+        file = os.open(self.folder.records_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for place in places:
+                yield judged(read_record(file, place), filters)
+        finally:
+            os.close(file)
+
+
+def open_run(data_dir: Path, run_name: str) -> RunSource:
+    """Open a run for reading; `run_name` may also be the path of a run's folder.
+
+    Raises:
+        UsageError: there is no such run; the runs there are are named.
+        OperatorError: its record cannot be read.
+    """
+    given = Path(run_name)
+    folder = RunFolder(given.parent, given.name) if given.parent != Path(".") else RunFolder(data_dir, run_name)
+    meta = folder.read_meta()
+    if meta is None:
+        known = ", ".join(sorted(item.parent.name for item in data_dir.glob("*/run.json"))[:10])
+        raise UsageError(f"there is no run {run_name!r} in {data_dir}. Runs there: {known or 'none'}.")
+    return RunSource(folder, meta, open_index(folder.records_path))
