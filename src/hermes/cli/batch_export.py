@@ -57,7 +57,7 @@ Examples:
 @click.option("--push", "url", metavar="URL", help="Send atropos groups to a running server as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
-def export(context: click.Context, run_name: str, format_name: str, out: Path | None, **given: Any) -> None:
+def export(context: click.Context, /, run_name: str, format_name: str, out: Path | None, **given: Any) -> None:
     """Write the kept rows of a run for a loader or trainer.
 
     Groups (dpo, atropos) take the rejected rollouts too, as negatives. What a format cannot hold is counted and

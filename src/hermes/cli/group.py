@@ -34,7 +34,7 @@ class _Entry(NamedTuple):
 #: Every command: where it is and what it is for. The summaries stand here so that help loads none of the modules.
 COMMANDS: dict[str, _Entry] = {
     "chat": _Entry("hermes.cli.chat_cmd", "chat", "Talk with a model, or ask one question with -q."),
-    "batch": _Entry("hermes.cli.batch_cmd", "batch", "Run a file of prompts and write training rows."),
+    "batch": _Entry("hermes.cli.batch_group", "batch", "Run a file of prompts and write training rows."),
     "tools": _Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
     "agents": _Entry("hermes.cli.agents_cmd", "agents", "Look at the agent types that children may be given."),
     "config": _Entry("hermes.cli.config_cmd", "config", "Read and change settings."),

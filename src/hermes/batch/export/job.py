@@ -74,6 +74,8 @@ def export_run(source: RunSource, format_name: str, path: Path, options: ExportO
     """
     if format_name not in FORMATS:
         raise UsageError(f"unknown format {format_name!r}. There are: {', '.join(FORMATS)}.")
+    if format_name == "dpo" and source.meta.settings.rollouts_per_prompt < 2:
+        raise UsageError("a pair needs two rollouts of a row: run the batch with --rollouts_per_prompt=2 or more.")
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     losses: Counter[str] = Counter()
