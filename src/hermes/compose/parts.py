@@ -13,9 +13,11 @@ from hermes.core.model import Model
 from hermes.credentials import Endpoint, Key
 from hermes.credentials.redact import Redactor
 from hermes.delegation.toolset import Delegation
+from hermes.runtime.cassette import Cassette
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime
 from hermes.runtime.spec import ModelChoice
+from hermes.runtime.taping import Tape
 from hermes.store.ops import Store
 
 __all__ = ["Assembly", "Parts"]
@@ -31,12 +33,15 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     what has ended, for runs of any length whose record is elsewhere. `secrets` are replaced wherever something is
     written. `observed` says that a person follows the run: live transcripts are written, the configured
     notifications sent, and old sessions removed once a day. `wrap_store` puts something between runtime and journal
-    (a test's store that fails)."""
+    (a test's store that fails). `record` is the file to which every reply and result is kept, `replay` is the cassette
+    from which all of them come."""
 
     loaded: Loaded
     endpoint: Endpoint
     keys: tuple[Key, ...] = ()
     secrets: tuple[str, ...] = ()
+    record: Path | None = None
+    replay: Cassette | None = None
     variables: Mapping[str, str] = {}
     environ: Mapping[str, str] = {}
     yolo: bool = False
@@ -53,7 +58,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """An open runtime with what faces need beside it. `check` raises for a model that cannot be had."""
+    """An open runtime with what faces need beside it. `check` raises for a model that cannot be had; `tape` is
+    what records or replays."""
 
     runtime: Runtime
     settings: Settings
@@ -64,3 +70,4 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     delegation: Delegation
     recovery: Recovery
     check: Callable[[ModelChoice], None]
+    tape: Tape | None = None

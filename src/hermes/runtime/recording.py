@@ -1,0 +1,146 @@
+"""Recording: every reply of a model and every result of a tool on its way to a task is kept in a cassette.
+
+It changes nothing of what it sees. Calls of tools that work on the tree of tasks itself are marked: they are made again
+when the cassette is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import anyio
+
+from hermes.core.errors import StoreError, ToolError
+from hermes.core.events import Envelope, TaskEnded, TaskQueued
+from hermes.core.messages import plain_text
+from hermes.core.model import Model, ModelRequest
+from hermes.core.tools import CallContext, Tool, ToolOutput
+from hermes.providers.recorded import KeptReply, Recorded
+from hermes.runtime.cassette import CallLine, CassetteFile, EndLine, Header, ReplyLine, TaskLine
+from hermes.runtime.taping import Caller, Names, Shapes
+from hermes.runtime.task import Task
+
+__all__ = ["Recorder"]
+
+#: Letters of a goal that are kept, for people.
+GOAL = 200
+
+
+class Recorder:
+    """Keeps what the tasks of one process do. `live` are the tools that work on the tree itself."""
+
+    def __init__(self, file: CassetteFile, names: Names, *, header: Header, live: Collection[str]) -> None:
+        self._file = file
+        self._names = names
+        self._live = live
+        self._happened = 0
+        self._began = anyio.current_time()
+        self._turns: dict[str, int] = {}
+        self._groups: dict[str, str] = {}
+        self._replies = self._calls = 0
+        file.put(header)
+
+    def _next(self) -> int:
+        self._happened += 1
+        return self._happened
+
+    def _at(self) -> float:
+        return round(anyio.current_time() - self._began, 3)
+
+    def model(self, task: Task, model: Model) -> Model:
+        """The model of a task, listened to."""
+        name = self._names.of(task)
+        self._file.put(
+            TaskLine(
+                task=name,
+                id=task.id,
+                kind=task.spec.kind,
+                goal=plain_text(task.spec.goal)[:GOAL],
+                group=self._groups.get(task.id, ""),
+                workspace=task.scope.workspace,
+                choice=task.spec.model.name,
+                model=model.name,
+                profile=model.profile,
+            )
+        )
+        shapes = Shapes(task, self._names)
+        return Recorded(model, lambda request: self._asked(name, model.name, shapes, request))
+
+    def _asked(self, name: str, model: str, shapes: Shapes, request: ModelRequest) -> Callable[[KeptReply], None]:
+        asked, shape = self._next(), shapes.of(model, request)
+        turn = self._turns[name] = self._turns.get(name, 0) + 1
+
+        def keep(reply: KeptReply) -> None:
+            self._replies += 1
+            self._file.put(
+                ReplyLine(
+                    task=name, turn=turn, asked=asked, seq=self._next(), at=self._at(), request=shape, reply=reply
+                )
+            )
+
+        return keep
+
+    def guard(self, task: Task, guard: Caller) -> Caller:
+        """The calls of a task, listened to."""
+
+        async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
+            name, number, index = self._names.call(task, context.key)
+            asked, began = self._next(), anyio.current_time()
+            output: ToolOutput | None = None
+            problem: str | None = None
+            try:
+                output = await guard(tool, arguments, context)
+                return output
+            except StoreError:
+                raise
+            except ToolError as error:
+                problem = str(error)
+                raise
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+                raise
+            finally:
+                self._calls += 1
+                self._file.put(
+                    CallLine(
+                        task=name,
+                        round=number,
+                        index=index,
+                        tool=tool.name,
+                        asked=asked,
+                        seq=self._next(),
+                        at=self._at(),
+                        seconds=round(anyio.current_time() - began, 3),
+                        output=output,
+                        error=problem,
+                        cut=output is None and problem is None,
+                        live=tool.name in self._live,
+                    )
+                )
+
+        return run
+
+    def hear(self, envelope: Envelope) -> None:
+        """Name a task when it is queued, note its end."""
+        task = self._names.task(envelope.task_id)
+        if task is None:
+            return
+        name, event = self._names.of(task), envelope.event
+        if isinstance(event, TaskEnded):
+            self._groups.pop(task.id, None)
+            self._file.put(EndLine(task=name, seq=self._next(), state=event.state))
+        elif isinstance(event, TaskQueued) and event.group:
+            self._groups[task.id] = event.group
+
+    def problems(self) -> Sequence[str]:
+        """A recording has none."""
+        return ()
+
+    def summary(self) -> str:
+        """What was kept."""
+        return f"recorded {_count(self._replies, 'reply', 'replies')} and {_count(self._calls, 'call', 'calls')}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,302 @@
+"""Replaying: the tasks of a process get from a cassette what their models answered and their tools brought.
+
+Nothing is asked, no command runs, no file is read or written for the tasks. Tools that work on the tree itself run: the
+tree is built again and its children replay too. What is answered depends on the place of a task, its turn and its call
+alone; within one tree it is given in the recorded order, so that reports arrive where they arrived. A request that is
+not the recorded one is refused, and what nobody asked for is told at the end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import anyio
+import msgspec
+
+from hermes.core.errors import ModelError, ToolError
+from hermes.core.events import Envelope, TaskEnded, TaskQueued
+from hermes.core.messages import Text
+from hermes.core.model import CallArguments, Delta, Model, ModelRequest, TextDelta, ThinkingDelta
+from hermes.core.tools import CallContext, Tool, ToolOutput
+from hermes.providers.recorded import KeptReply, Replayed
+from hermes.runtime.cassette import CallLine, Cassette, ReplyLine, RequestShape, TaskLine
+from hermes.runtime.taping import IDS, Caller, Names, Shapes, differences
+from hermes.runtime.task import Task
+
+__all__ = ["Player", "cassette_model"]
+
+#: Seconds without any event after which an answer no longer waits for those that were recorded before it.
+PATIENCE = 5.0
+#: Problems that are told one by one.
+TOLD = 20
+
+
+def cassette_model(cassette: Cassette) -> Model:
+    """The model of the recorded conversation, for whoever looks at its name and profile; it answers nobody."""
+
+    async def refuse(request: ModelRequest) -> KeptReply:
+        raise _mismatch(f"{cassette.path} answers the tasks that were recorded, and nobody else")
+
+    return Replayed(cassette.header.model, cassette.header.profile, refuse)
+
+
+def _mismatch(text: str) -> ModelError:
+    return ModelError(text, reason="format_error")
+
+
+class _Order:
+    """The recorded order of what happened in one tree, by number; `seconds` is how long a live call took."""
+
+    def __init__(self, numbers: Sequence[int], seconds: Mapping[int, float]) -> None:
+        self._numbers = sorted(numbers)
+        self._seconds = seconds
+        self._happened: set[int] = set()
+        self._front = 0
+        self._waiting: dict[int, anyio.Event] = {}
+
+    def happened(self, number: int) -> None:
+        """Something happened; what is next may."""
+        self._happened.add(number)
+        while self._front < len(self._numbers) and self._numbers[self._front] in self._happened:
+            self._front += 1
+        if self._front < len(self._numbers):
+            event = self._waiting.get(self._numbers[self._front])
+            if event is not None:
+                event.set()
+
+    async def reach(self, number: int) -> None:
+        """Wait until everything before `number` has happened, or nothing happens any more."""
+        place = bisect_left(self._numbers, number)
+        event = self._waiting[number] = anyio.Event()
+        try:
+            while self._front < place and not event.is_set():
+                seen = len(self._happened)
+                missing = self._numbers[self._front]
+                with anyio.move_on_after(PATIENCE + self._seconds.get(missing, 0.0)):
+                    await event.wait()
+                if len(self._happened) == seen:
+                    return
+        finally:
+            self._waiting.pop(number, None)
+
+
+class Player:
+    """Answers the tasks of one process from a cassette. `live` are the tools that work on the tree itself."""
+
+    def __init__(self, cassette: Cassette, names: Names, *, live: Collection[str]) -> None:
+        self._cassette = cassette
+        self._names = names
+        self._live = live
+        self._orders = _orders(cassette)
+        self._turns: dict[str, int] = {}
+        self._ids: dict[str, str] = {}  # what was recorded → what it is called now
+        self._given: set[tuple[Any, ...]] = set()
+        self._wrong: dict[str, str] = {}  # the first thing that went otherwise, by task
+        self._by_task: dict[str, list[ReplyLine | CallLine]] = {}
+        self._trees: dict[str, list[str]] = {}
+        for line in _entries(cassette):
+            self._by_task.setdefault(line.task, []).append(line)
+        for name in self._by_task:
+            self._trees.setdefault(_root(name), []).append(name)
+
+    # -- models -----------------------------------------------------------------------------------------------------
+
+    def model(self, task: Task, model: Model) -> Model:
+        """The recorded model of a task."""
+        name = self._names.of(task)
+        line = self._cassette.tasks.get(name)
+        if line is None:
+            raise self._refused(name, self._unknown(name, task))
+        if line.choice != task.spec.model.name:
+            what = f"the model asked for is {task.spec.model.name or 'none'}, not {line.choice or 'none'}"
+            raise self._refused(name, f"{self._of(name)}: {what}")
+        shapes = Shapes(task, self._names)
+        return Replayed(line.model, line.profile, self._answers(task, line, shapes))
+
+    def _answers(self, task: Task, line: TaskLine, shapes: Shapes) -> Callable[[ModelRequest], Awaitable[KeptReply]]:
+        async def take(request: ModelRequest) -> KeptReply:
+            return await self._take(task, line, shapes.of(line.model, request))
+
+        return take
+
+    async def _take(self, task: Task, about: TaskLine, shape: RequestShape) -> KeptReply:
+        name = about.task
+        turn = self._turns[name] = self._turns.get(name, 0) + 1
+        line = self._cassette.replies.get((name, turn))
+        if line is None:
+            raise self._refused(name, f"{self._of(name)}: request {turn} was not recorded; the recording is used up")
+        wrong = differences(line.request, shape)
+        if wrong:
+            raise self._refused(name, f"{self._of(name)}: request {turn} is not the recorded one: {'; '.join(wrong)}")
+        order = self._order(name)
+        order.happened(line.asked)
+        if not line.reply.cut:
+            await order.reach(line.seq)
+        self._given.add((name, turn))
+        order.happened(line.seq)
+        now = self._translation(task, about)
+        return msgspec.structs.replace(line.reply, deltas=tuple([_delta(delta, now) for delta in line.reply.deltas]))
+
+    # -- tools ------------------------------------------------------------------------------------------------------
+
+    def guard(self, task: Task, guard: Caller) -> Caller:
+        """The calls of a task: from the cassette, but for those that work on the tree."""
+
+        async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
+            key = self._names.call(task, context.key)
+            line = self._cassette.calls.get(key)
+            if tool.name not in self._live:
+                return await self._result(task, tool, key, line)
+            order = self._order(key[0])
+            if line is not None:
+                self._given.add(key)
+                order.happened(line.asked)
+            try:
+                return await guard(tool, arguments, context)
+            finally:
+                if line is not None:
+                    order.happened(line.seq)
+
+        return run
+
+    async def _result(self, task: Task, tool: Tool, key: tuple[str, int, int], line: CallLine | None) -> ToolOutput:
+        name, number, index = key
+        if line is None or line.tool != tool.name:
+            was = f"it was a call of {line.tool}" if line is not None else "the recording is used up"
+            what = f"{self._of(name)}: call {index + 1} of round {number} ({tool.name}) was not recorded; {was}"
+            self._wrong.setdefault(name, what)
+            raise ToolError(what)
+        self._given.add(key)
+        order = self._order(name)
+        order.happened(line.asked)
+        if line.cut:
+            order.happened(line.seq)
+            await anyio.sleep_forever()
+        await order.reach(line.seq)
+        order.happened(line.seq)
+        now = self._translation(task, self._cassette.tasks[name])
+        if line.output is None:
+            raise ToolError(now(line.error or ""))
+        content = tuple([Text(now(part.text)) if isinstance(part, Text) else part for part in line.output.content])
+        return msgspec.structs.replace(line.output, content=content, preview=now(line.output.preview))
+
+    # -- what happened ----------------------------------------------------------------------------------------------
+
+    def hear(self, envelope: Envelope) -> None:
+        """Name a task when it is queued; at its end give up what it did not ask for."""
+        task = self._names.task(envelope.task_id)
+        if task is None:
+            return
+        name, event = self._names.of(task), envelope.event
+        if isinstance(event, TaskQueued):
+            line = self._cassette.tasks.get(name)
+            if line is not None:
+                self._ids[line.id] = task.id
+                if line.group and event.group:
+                    self._ids[line.group] = event.group
+        elif isinstance(event, TaskEnded):
+            self._give_up(name)
+
+    def _give_up(self, name: str) -> None:
+        order = self._order(name)
+        for other in self._trees.get(_root(name), ()):
+            if other == name or (other.startswith(f"{name}/") and not self._names.known(other)):
+                for line in self._by_task[other]:
+                    order.happened(line.asked)
+                    order.happened(line.seq)
+                end = self._cassette.ends.get(other)
+                if end is not None:
+                    order.happened(end.seq)
+
+    def _order(self, name: str) -> _Order:
+        return self._orders.setdefault(_root(name), _Order((), {}))
+
+    def _translation(self, task: Task, line: TaskLine) -> Callable[[str], str]:
+        """Puts the ids and the folder of this run into a recorded text."""
+        old, new = line.workspace, task.scope.workspace
+
+        def now(text: str) -> str:
+            if len(old) > 1 and old != new:
+                text = text.replace(old, new)
+            return IDS.sub(lambda found: self._ids.get(found[0], found[0]), text)
+
+        return now
+
+    # -- what went otherwise ----------------------------------------------------------------------------------------
+
+    def _refused(self, name: str, what: str) -> ModelError:
+        self._wrong.setdefault(name, what)
+        return _mismatch(f"{self._cassette.path}: {what}")
+
+    def _of(self, name: str) -> str:
+        line = self._cassette.tasks.get(name)
+        goal = " ".join(line.goal.split())[:60] if line is not None else ""
+        return f'{name} ("{goal}")' if goal else name
+
+    def _unknown(self, name: str, task: Task) -> str:
+        roots = [line for line in self._cassette.tasks.values() if "/" not in line.task]
+        if task.parent is not None or not roots:
+            return f"no task {name} was recorded"
+        goals = ", ".join(
+            f'"{" ".join(line.goal.split())[:60]}"' if line.goal else "a conversation" for line in roots[:5]
+        )
+        return f"this was not recorded ({name}). What was: {goals}{', …' if len(roots) > 5 else ''}"
+
+    def problems(self) -> Sequence[str]:
+        """What went otherwise than recorded, and what nobody asked for."""
+        found = list(self._wrong.values())
+        wrong = {_root(name) for name in self._wrong}
+        if wrong <= set(self._trees):  # where another work was asked for, that none of this one was goes without saying
+            found += [self._unused(line) for line in _entries(self._cassette) if self._left(line, wrong)]
+        more = len(found) - TOLD
+        return [*found[:TOLD], *([f"and {more} more"] if more > 0 else [])]
+
+    def _left(self, line: ReplyLine | CallLine, wrong: Collection[str]) -> bool:
+        """Whether nobody asked for an entry that somebody had to ask for."""
+        if _root(line.task) in wrong:
+            return False
+        if isinstance(line, ReplyLine):
+            return not line.reply.cut and (line.task, line.turn) not in self._given
+        return not (line.cut or line.live) and (line.task, line.round, line.index) not in self._given
+
+    def _unused(self, line: ReplyLine | CallLine) -> str:
+        if isinstance(line, ReplyLine):
+            return f"{self._of(line.task)}: reply {line.turn} was recorded and never asked for"
+        return (
+            f"{self._of(line.task)}: call {line.index + 1} of round {line.round} ({line.tool}) was recorded and never "
+            "made"
+        )
+
+    def summary(self) -> str:
+        """What was given."""
+        return f"replayed {len(self._given)} of {len(self._cassette.replies) + len(self._cassette.calls)} entries"
+
+
+def _entries(cassette: Cassette) -> list[ReplyLine | CallLine]:
+    return [*cassette.replies.values(), *cassette.calls.values()]
+
+
+def _root(name: str) -> str:
+    return name.partition("/")[0].partition("~")[0]
+
+
+def _orders(cassette: Cassette) -> dict[str, _Order]:
+    numbers: dict[str, list[int]] = {}
+    seconds: dict[int, float] = {}
+    for line in _entries(cassette):
+        numbers.setdefault(_root(line.task), []).extend((line.asked, line.seq))
+        if isinstance(line, CallLine) and line.live:
+            seconds[line.seq] = line.seconds
+    for end in cassette.ends.values():
+        numbers.setdefault(_root(end.task), []).append(end.seq)
+    return {root: _Order(found, seconds) for root, found in numbers.items()}
+
+
+def _delta(delta: Delta, now: Callable[[str], str]) -> Delta:
+    if isinstance(delta, (TextDelta, ThinkingDelta)):
+        return msgspec.structs.replace(delta, text=now(delta.text))
+    if isinstance(delta, CallArguments):
+        return CallArguments(delta.index, now(delta.text))
+    return delta
