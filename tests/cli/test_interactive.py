@@ -16,8 +16,10 @@ from hermes.cli.commands import background_verb, parse
 from hermes.cli.composer import Signal
 from hermes.cli.interactive import Chat
 from hermes.core.errors import ModelError
+from hermes.core.limits import Limits
 from hermes.core.messages import Notice, Steer, ToolResult, Usage, User, plain_text
 from hermes.core.model import ModelProfile, ModelRequest
+from hermes.runtime.rows import stored_spec
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
 from hermes.testing.scripted import EndlessModel, ScriptedModel, call, first_user_text, hang, reply
@@ -572,6 +574,8 @@ async def test_a_limit_of_money_can_be_seen_and_raised(tmp_path: Path, virtual_c
         await at.sees("cheaper")
         at.type("/usage")
         await at.sees("main", "with all tasks", "$0.9001, 2 calls")
+        row = await at.lab.runtime.store.task(at.chat.session.task.id)  # type: ignore[union-attr]
+        assert row is not None and stored_spec(row).session == Limits(cost_usd=20, priced_only=True)
         at.type("/budget none")
         await at.sees("$0.9001 and no limit")
 

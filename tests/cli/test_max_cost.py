@@ -57,3 +57,15 @@ def test_a_limit_is_not_taken_by_a_command_that_has_none(program: Program) -> No
     ran = program.run("--max-cost", "2", "batch", "run", "--dataset_file=x", "--run_name=y")
     assert ran.code == 2
     assert "--max-cost is a limit of chat and does nothing in batch" in ran.err
+
+
+def test_what_the_flags_of_a_resumed_session_name_holds_for_good(program: Program) -> None:
+    with serve_in_thread(lambda request: reply("fine", usage=Usage(input=1_000, output=1))) as server:
+        program.use(server)
+        assert program.run("-m", "gpt-5", "chat", "-q", "one").code == 0
+        other = program.run("-m", "gpt-5-mini", "chat", "--resume", "-q", "two", "--max-cost", "3")
+        assert other.code == 0 and "from here on gpt-5-mini answers (so far gpt-5)" in other.err
+        again = program.run("chat", "--resume", "-q", "three")
+        assert again.code == 0, again.err
+        assert [request.body["model"] for request in server.requests] == ["gpt-5", "gpt-5-mini", "gpt-5-mini"]
+        assert [len(request.body["messages"]) for request in server.requests] == [2, 4, 6]

@@ -12,7 +12,7 @@ from hermes.core.messages import Assistant, Notice, ToolResult, plain_text
 from hermes.core.model import ModelProfile, ModelRequest
 from hermes.runtime.task import Task
 from hermes.testing.lab import Lab
-from hermes.testing.scripted import ScriptedModel, Step, call, reply
+from hermes.testing.scripted import ScriptedModel, Step, call, first_user_text, reply
 
 STEP = reply(calls=[call("todo", todos=[])], delay=1)
 
@@ -35,7 +35,7 @@ def answers(request: ModelRequest) -> list[dict[str, Any]]:
 
 def asked_by(model: ScriptedModel, word: str) -> list[ModelRequest]:
     """The requests of the task whose goal holds `word`."""
-    return [request for request in model.requests if word in plain_text(request.entries[0].content)]  # type: ignore[union-attr]
+    return [request for request in model.requests if word in first_user_text(request)]
 
 
 def child_of(lab: Lab, word: str) -> Task:

@@ -88,7 +88,8 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
     With a question the answer alone goes to stdout, everything else to stderr. Exit code: 0 answered, 1 failed,
     2 wrong usage, 75 quota or budget used up, 124 out of time, 130 interrupted.
     """
-    names = ("model", "toolsets", "provider", "max_turns", "run_budget", "max_cost", "yolo", "usage_file")
+    numbers, switches = ("max_turns", "run_budget", "max_cost"), ("yolo", "host_commands")
+    names = ("model", "toolsets", "provider", *numbers, *switches, "usage_file")
     options = merged(options_of(context), reasoning=reasoning, **{name: given.pop(name) for name in names})
     if directory is not None:
         try:
@@ -169,6 +170,7 @@ def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: P
         usage_file=usage_file,
         source=given["source"],
         resume=given["resume"],
+        options=options,
     )
     if given["detach"] and (given["resume"] or given["as_json"] or given["timeout"]):
         raise UsageError("--detach goes with -q alone; hermes tasks resume ID goes on with work.")

@@ -288,8 +288,8 @@ class Commands:
         if argument:
             limits = with_money(chat.assembly, limits, read_money(argument))
             chat.spec = msgspec.structs.replace(chat.spec, session=limits)
-            if budget is not None:
-                budget.change(limits)
+            if chat.session is not None:
+                await chat.session.limit(limits)
         self._say(*aligned(budget_rows(limits, budget)))
 
     async def tools(self, argument: str) -> None:

@@ -56,6 +56,7 @@ async def converse(
             resume=session,
             detaches=detaches,
             terminal=not plain and sys.stdin.isatty(),
+            options=sources.options,
         )
         # What cannot be held is refused now and not with the first line.
         assembly.runtime.supervisor.budgets.admit([chat.spec], "", None)

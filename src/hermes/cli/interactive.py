@@ -13,10 +13,11 @@ import msgspec
 from hermes.cli.commands import Commands, parse
 from hermes.cli.composer import Composer, Screen, Signal
 from hermes.cli.leaving import goes_on
-from hermes.cli.notes import greeting, run_ended, stopping, waiting
+from hermes.cli.notes import greeting, run_ended, status, stopping, waiting
 from hermes.cli.oneshot import EXIT_INTERRUPTED
+from hermes.cli.options import GlobalOptions
 from hermes.cli.questions import Questions
-from hermes.cli.render import cost, one_line, quantity
+from hermes.cli.render import one_line
 from hermes.cli.reopening import reopened
 from hermes.cli.stream import Narrator
 from hermes.cli.tree_text import one_row
@@ -35,7 +36,7 @@ from hermes.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from hermes.core.messages import Text, Usage
+from hermes.core.messages import Text
 from hermes.observe.unseen import mark_shown
 from hermes.runtime.control import Found
 from hermes.runtime.session import Session
@@ -45,6 +46,7 @@ __all__ = ["Chat"]
 
 #: Seconds between two presses of Ctrl+C that leave.
 TWICE = 2.0
+NO_OPTIONS = GlobalOptions()
 
 
 class Chat:
@@ -62,6 +64,7 @@ class Chat:
         resume: str = "",
         detaches: bool = True,
         terminal: bool = False,
+        options: GlobalOptions = NO_OPTIONS,
     ) -> None:
         self.assembly = assembly
         self.runtime = assembly.runtime
@@ -86,6 +89,7 @@ class Chat:
         self._left = False
         self._suspend = False
         self._resume = resume
+        self.options = options  # what the command line named: it changes a conversation that is taken up
         self.terminal = terminal  # whether somebody is there to be asked
         self.detaches = detaches  # whether work goes on when the terminal is left in the middle of it
         self.detached = False  # whether it is to go on after this process
@@ -207,16 +211,8 @@ class Chat:
 
     def refresh(self) -> None:
         """Bring prompt and status bar up to date."""
-        running = len(self.running())
-        usage = Usage()
-        if self.last_session:
-            for view in self.tree.roots():
-                if view.session_id == self.last_session:
-                    usage = usage + self.tree.subtree_usage(view.task_id)
-        parts = [self.assembly.endpoint.model, f"▶ {running}" if running else "", f"{quantity(usage.total)} tok"]
-        parts += [cost(usage), "working" if self.turn_runs else ""]
         prompt = "allow? y/n/a> " if self._questions.open else "> "
-        self._composer.refresh(prompt, " · ".join(part for part in parts if part))
+        self._composer.refresh(prompt, status(self))
 
     # -- lines ------------------------------------------------------------------------------------------------------
 

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hermes.cli.oneshot import describe_source
-from hermes.cli.render import duration, one_line, panel
+from hermes.cli.render import cost, duration, one_line, panel, quantity
 from hermes.cli.tree_text import one_row
 from hermes.core.events import TaskEnded
+from hermes.core.messages import Usage
 from hermes.core.views import TreeView
 from hermes.runtime.task import Task
 
 if TYPE_CHECKING:
     from hermes.cli.interactive import Chat
 
-__all__ = ["greeting", "run_ended", "stopping", "waiting"]
+__all__ = ["greeting", "run_ended", "status", "stopping", "waiting"]
 
 
 def greeting(chat: Chat) -> list[str]:
@@ -25,6 +26,19 @@ def greeting(chat: Chat) -> list[str]:
     if chat.runtime.gate.yolo:
         lines.append("--yolo: dangerous commands run without a question")
     return lines
+
+
+def status(chat: Chat) -> str:
+    """What stands in the status bar: model, running tasks, use of the conversation with everything under it."""
+    running = len(chat.running())
+    usage = Usage()
+    for view in chat.tree.roots():
+        if view.session_id == chat.last_session:
+            usage = usage + chat.tree.subtree_usage(view.task_id)
+    model = chat.session.task.spec.model.name if chat.session is not None else ""
+    parts = [model or chat.assembly.endpoint.model, f"▶ {running}" if running else "", f"{quantity(usage.total)} tok"]
+    parts += [cost(usage), "working" if chat.turn_runs else ""]
+    return " · ".join(part for part in parts if part)
 
 
 def waiting(tree: TreeView, running: Sequence[Task]) -> list[str]:

@@ -16,10 +16,11 @@ import msgspec
 
 from hermes.cli.budget_text import price_note
 from hermes.cli.leaving import drop_lost_terminal, goes_on
-from hermes.cli.options import listened
+from hermes.cli.options import GlobalOptions, listened
 from hermes.cli.output import JsonLines, Output
 from hermes.cli.render import one_line
 from hermes.cli.returning import describe, recover_mode
+from hermes.cli.revising import model_lines, revision
 from hermes.cli.stream import Narrator
 from hermes.cli.usage_file import write_usage
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
@@ -29,6 +30,7 @@ from hermes.core.events import SCHEMA, Envelope, StreamRestarted, TextDeltaEvent
 from hermes.core.messages import Usage
 from hermes.core.result import TaskResult
 from hermes.providers.weights import LABEL
+from hermes.runtime.rows import stored_spec
 from hermes.runtime.runtime import tune_collector
 from hermes.runtime.task import Task
 
@@ -50,7 +52,7 @@ _NOTHING = TaskResult(task_id="", state="failed", exit_reason="error")
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked and how it is shown. `timeout` is seconds of the whole run, None for no limit.
 
-    `resume` names the session whose next input it is; there `text` may be empty.
+    `resume` names the session whose next input it is; there `text` may be empty, and what `options` name changes it.
     """
 
     text: str
@@ -63,6 +65,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     usage_file: Path | None = None
     source: str = "cli"
     resume: str = ""
+    options: GlobalOptions = GlobalOptions()
 
 
 class OneShot:
@@ -147,10 +150,16 @@ class OneShot:
         recovery = assembly.recovery
         self._session_id = session = await recovery.find(wanted)
         mode = recover_mode(assembly.settings.delegation.recover, False)
-        for line in describe(await recovery.look(session), mode=mode):
+        report = await recovery.look(session)
+        for line in describe(report, mode=mode):
             self._output.note(line)
         say = self._request.text
-        return await recovery.adopt(session, interactive=False, say=say, children=mode != "never")
+        revise = revision(assembly, self._request.options)
+        task = await recovery.adopt(session, interactive=False, say=say, children=mode != "never", revise=revise)
+        before = stored_spec(report.main).model.name if report.main is not None else ""
+        for line in model_lines(assembly, before, task):
+            self._output.note(line)
+        return task
 
     def _announce(self, assembly: Assembly, notes: tuple[str, ...]) -> None:
         self._output.note(describe_source(assembly), always=assembly.model.profile.tiny)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from hermes.cli.composer import Composer
 from hermes.cli.render import one_line
 from hermes.cli.returning import Recover, describe, recover_mode, unfinished
+from hermes.cli.revising import model_lines, revision
 from hermes.core.codec import decode_entry
 from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant, User, plain_text
+from hermes.runtime.rows import stored_spec
 from hermes.runtime.task import Task
 
 if TYPE_CHECKING:
@@ -42,8 +44,10 @@ async def reopened(chat: Chat, composer: Composer, session_id: str) -> Task | No
         if answer is None:
             return None
         mode = answer
-    task = await recovery.adopt(session_id, interactive=True, children=mode != "never")
-    for line in await _last_words(chat, task):
+    before = stored_spec(report.main).model.name if report.main is not None else ""
+    revise = revision(chat.assembly, chat.options)
+    task = await recovery.adopt(session_id, interactive=True, children=mode != "never", revise=revise)
+    for line in (*model_lines(chat.assembly, before, task), *await _last_words(chat, task)):
         chat.screen.note(line)
     if task.spec.workspace != chat.workspace:
         chat.screen.note(f"it works in {task.spec.workspace}")

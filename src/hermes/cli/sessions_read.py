@@ -108,7 +108,7 @@ def said(entry: Entry, full: bool) -> list[tuple[str, str]]:
     if isinstance(entry, Steer):
         return [(f"steer from {entry.sender}", entry.text)]
     if isinstance(entry, (Notice, Summary)):
-        return [("notice" if isinstance(entry, Notice) else "summary", entry.text)]
+        return [("notice" if isinstance(entry, Notice) else "summary", entry.text)] if entry.text else []
     assert isinstance(entry, Interrupted)
     return [("interrupted", entry.reason)]
 

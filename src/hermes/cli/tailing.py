@@ -64,4 +64,6 @@ def entry_lines(entry: Entry) -> list[str]:
     if isinstance(entry, Interrupted):
         return [f"interrupted: {one_line(entry.reason, 200)}"]
     assert isinstance(entry, (Notice, Summary))
+    if not entry.text:
+        return []
     return [f"{'notice' if isinstance(entry, Notice) else 'summary'}: {one_line(entry.text, 400)}"]

@@ -240,7 +240,7 @@ def adopt(context: click.Context, /, which: str, as_json: bool) -> int:
         return {"session_id": await remote.session(which)}
 
     session = _ask(sources, named)["session_id"]
-    request = Request(text="", workspace=os.getcwd(), json=as_json, resume=session)
+    request = Request(text="", workspace=os.getcwd(), json=as_json, resume=session, options=sources.options)
     parts = parts_of(sources)
     return run_async(lambda: OneShot(request, parts).run())
 

@@ -176,11 +176,21 @@ class History:
         tail: list[tuple[int, Entry]] = []
         if numbered and isinstance(numbered[0][1], Summary):
             upto = numbered[0][1].upto
-            tail = [item for item in self._entries if item[0] >= upto]
+            tail = [item for item in self._entries if item[0] >= upto and not isinstance(item[1], Summary)]
         self._segment = segment
         self._entries = [*numbered[:1], *tail, *numbered[1:]] if tail else [*numbered]
         self._all.extend(entries)
         return self._journal.segment(segment, numbered)
+
+    def renew(self, tools: tuple[ToolSpec, ...], at: float) -> Pending:
+        """Start a segment with other tools, or for another model, that shows everything the last one did: its first
+        entry repeats the summary that was shown, an empty one where there was none."""
+        old, first = self.segment, self._entries[0] if self._entries else (self._next, None)
+        kept = Summary(text="", upto=first[0], at=at)
+        if isinstance(first[1], Summary):
+            kept = msgspec.structs.replace(first[1], at=at)
+        new = msgspec.structs.replace(old, number=old.number + 1, start=self._next, tools=tools)
+        return self.begin(new, (kept,))
 
     def append(
         self, entries: Sequence[Entry], *, receipts: Sequence[str] = (), children: Sequence[str] = ()

@@ -178,7 +178,8 @@ class Interrupted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="summary"):
-    """Stands for everything before it in a compacted segment. `upto` is the first history position kept as it is."""
+    """Stands for everything before `upto`, the first history position that its segment shows as it is. With an empty
+    text nothing was left out: the segment has other tools, or another model, and shows all that stood before."""
 
     text: str
     upto: int

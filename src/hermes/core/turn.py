@@ -354,7 +354,7 @@ class Turns:
         if start is None:
             return False
         before = self._sizing.size()
-        old = tuple(entry for place, entry in positions if place < start)
+        old = tuple(entry for place, entry in positions if place < start or isinstance(entry, Summary))
         window = settings.model.profile.window
         reply = await self._call("compaction", (compaction_request(old, max_chars=int(window * 1.5)),), "none")
         text = reply.text.strip() or "(the summary came back empty)"

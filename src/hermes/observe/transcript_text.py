@@ -94,6 +94,8 @@ def _entry(event: EntryAdded) -> str:
     if isinstance(entry, Interrupted):
         return f"interrupted: {_cut(entry.reason)}"
     assert isinstance(entry, (Notice, Summary))
+    if not entry.text:
+        return "goes on with other tools or another model"
     return f"{'notice' if isinstance(entry, Notice) else 'summary'}: {_cut(entry.text)}"
 
 

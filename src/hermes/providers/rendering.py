@@ -141,7 +141,7 @@ class Rendering(ABC):
             self._begin()
             partial = f"{entry.partial}\n" if entry.partial else ""
             self.said(f"{partial}[{entry.reason}]")
-        elif isinstance(entry, Summary):
+        elif isinstance(entry, Summary) and entry.text:
             self.user((Text(f"[Summary of the conversation so far]\n{entry.text}"),))
 
     def _begin(self) -> None:

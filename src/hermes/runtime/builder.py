@@ -8,6 +8,7 @@ from functools import partial
 
 from hermes.core.agent import Agent, AgentSpec, Outcome
 from hermes.core.clock import Clock
+from hermes.core.codec import encode_json
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.events import EntryAdded
@@ -47,9 +48,10 @@ class Builder:
     """Builds agents for the supervisor of one process.
 
     `models` turns a choice into a model (and may have to start one), `environments` makes the place where a task's
-    commands run. `state_dir` returns a task's own directory for overflow. `prepare` is awaited before a task's tools
-    are made. `accept` judges the final answer of a task that has a schema or a check; it leaves a remark in the inbox
-    for another turn, or raises when the task has failed.
+    commands run. `around` is given the model of a task and returns what is asked in its place. `state_dir` returns a
+    task's own directory for overflow. `prepare` is awaited before a task's tools are made. `accept` judges the final
+    answer of a task that has a schema or a check; it leaves a remark in the inbox for another turn, or raises when the
+    task has failed.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Builder:
         compaction: Compaction,
         prepare: Callable[[Task], Awaitable[None]] = _nothing,
         accept: Callable[[Task, Outcome], Awaitable[None]] = _nothing,
+        around: Callable[[Task, Model], Model] | None = None,
     ) -> None:
         self._registry = registry
         self._models = models
@@ -77,6 +80,7 @@ class Builder:
         self._offers: dict[tuple[tuple[str, str, int], ...], tuple[ToolSpec, ...]] = {}
         self._prepare = prepare
         self._accept = accept
+        self._around = around
         self.supervisor: Supervisor | None = None
         self.control: Control | None = None
 
@@ -90,7 +94,8 @@ class Builder:
         if supervisor is None or control is None:
             raise RuntimeError("the builder was not bound to a supervisor")
         spec = task.spec
-        task.model = model = await self._models(spec.model)
+        model = await self._models(spec.model)
+        task.model = model = model if self._around is None else self._around(task, model)
         task.make_environment = partial(self._environments, task)
         await self._prepare(task)
         tools = self._tools(task, model)
@@ -99,6 +104,8 @@ class Builder:
         task.history, task.offered = history, self._specs_of(tools)
         if restored is None:
             self._begin(task, history)
+        elif task.renews or encode_json(restored.segment.tools) != encode_json(task.offered):
+            self._renew(task, history)
         return Agent(
             AgentSpec(
                 scope=task.scope,
@@ -178,6 +185,13 @@ class Builder:
         )
         for position, entry in enumerate(first):
             task.emit(EntryAdded(position=position, entry=entry))
+
+    def _renew(self, task: Task, history: History) -> None:
+        """Let a history go on with the tools, or the model, that the task has now."""
+        task.renews = False
+        position = history.next_position
+        history.renew(task.offered, self._clock.now())
+        task.emit(EntryAdded(position=position, entry=history.view()[0]))
 
 
 def _restate(task: Task) -> str:

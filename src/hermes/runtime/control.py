@@ -13,9 +13,11 @@ from typing import Literal
 import anyio
 import msgspec
 
+from hermes.core.codec import encode_json
 from hermes.core.errors import AdmissionRefused, UsageError
 from hermes.core.events import ControlDelivered, ControlReceived, ControlRefused
 from hermes.core.inbox import FollowUp, SteerMessage
+from hermes.core.limits import Limits
 from hermes.core.messages import Content, Text
 from hermes.core.result import async_status
 from hermes.core.scope import TaskScope
@@ -24,7 +26,7 @@ from hermes.runtime.journal import EncodedTools, TaskJournal
 from hermes.runtime.restoring import close_open_work, load_history, narrowed
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
-from hermes.store.ops import InboxRow, MarkInbox, Op, PutInbox, TouchSession, Unit
+from hermes.store.ops import Fence, InboxRow, MarkInbox, Op, PutInbox, SetTaskSpec, TouchSession, Unit
 
 __all__ = ["Control", "Found", "Receipt"]
 
@@ -163,6 +165,17 @@ class Control:
         """Put a stored next input where the task reads it."""
         source = "user" if row.sender == "user" else "follow_up"
         task.inbox.follow_up(FollowUp(receipt=row.receipt, content=(Text(row.text),), at=row.created_at, source=source))
+
+    async def limit_session(self, task: Task, limits: Limits) -> None:
+        """Put other limits over the session of a task without a parent, in its specification too."""
+        supervisor = self._supervisor
+        budget = supervisor.budgets.of(task.scope.session_id)
+        if budget is not None:
+            budget.change(limits)
+        task.spec = msgspec.structs.replace(task.spec, session=limits)
+        spec = SetTaskSpec(task_id=task.id, spec=supervisor.redact(encode_json(task.spec)))
+        fence = Fence(task_id=task.id, owner=task.owner, epoch=task.epoch)
+        await supervisor.store.submit(Unit(ops=(spec,), fences=(fence,))).wait()
 
     def journal(self, task: Task) -> TaskJournal:
         """Where the history of a task is written."""

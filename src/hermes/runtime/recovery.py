@@ -15,7 +15,7 @@ import anyio.to_thread
 import msgspec
 
 from hermes.core.clock import NO_HOLD, Hold, held
-from hermes.core.codec import decode_entry
+from hermes.core.codec import decode_entry, encode_json
 from hermes.core.errors import OperatorError, OwnershipLost, UsageError
 from hermes.core.events import Envelope, TaskAdopted
 from hermes.core.messages import Assistant, ToolResult, Usage
@@ -29,15 +29,21 @@ from hermes.runtime.finding import find_session
 from hermes.runtime.outside import apply_message
 from hermes.runtime.restoring import load_history
 from hermes.runtime.rows import fold_events, queued_event, stored_result, stored_spec
-from hermes.runtime.spec import SpawnRequest
+from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
-from hermes.store.ops import AdoptTasks, CallRow, ReopenTask, Store, TaskRow, TouchSession, Unit
+from hermes.store.ops import AdoptTasks, CallRow, Op, ReopenTask, SetTaskSpec, Store, TaskRow, TouchSession, Unit
 
-__all__ = ["CutOff", "Recovery", "SessionReport"]
+__all__ = ["CutOff", "Recovery", "Revise", "SessionReport"]
 
 #: Histories that are loaded at once.
 READERS = 32
+#: What a specification is to be from now on.
+Revise = Callable[[TaskSpec], TaskSpec]
+
+
+def _as_it_is(spec: TaskSpec) -> TaskSpec:
+    return spec
 
 
 class CutOff(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,22 +148,29 @@ class Recovery:
     # -- adopting ---------------------------------------------------------------------------------------------------
 
     async def adopt(
-        self, session_id: str, *, interactive: bool | None = None, say: str = "", children: bool = True
+        self,
+        session_id: str,
+        *,
+        interactive: bool | None = None,
+        say: str = "",
+        children: bool = True,
+        revise: Revise = _as_it_is,
     ) -> Task:
         """Take a session up: every unfinished task goes on; returns the conversation, or the one-shot run.
 
         A conversation that had ended goes on with its history. `interactive` makes of a one-shot run a conversation and
-        the other way round; `say` is the next input. What was asked of its tasks meanwhile is done first. Without
-        `children` the unfinished tasks under it are stopped with what they have.
+        the other way round; `say` is the next input. `revise` changes what it is, its model or its limits: for good,
+        and not what its children are. What was asked of its tasks meanwhile is done first. Without `children` the
+        unfinished tasks under it are stopped with what they have.
 
         Raises:
-            UsageError: there is no such session.
+            UsageError: there is no such session, or money is limited and the price of its model unknown.
             OperatorError: another process has it open, or took it up first, or this one has it open.
         """
         self._clear(session_id)
         self._supervisor.adopting += 1
         try:
-            return await self._adopt(session_id, interactive, say, children)
+            return await self._adopt(session_id, _revision(interactive, revise), say, children)
         finally:
             self._supervisor.adopting -= 1
 
@@ -170,7 +183,7 @@ class Recovery:
             if task.parent is None:
                 self._supervisor.forget(task)
 
-    async def _adopt(self, session_id: str, interactive: bool | None, say: str, children: bool) -> Task:
+    async def _adopt(self, session_id: str, revise: Revise, say: str, children: bool) -> Task:
         rows = await self._store.tasks(session_id)
         main = next((row for row in rows if row.parent_id is None), None)
         if main is None:
@@ -180,14 +193,17 @@ class Recovery:
             raise OperatorError(
                 f"session {session_id} is open in another process (owner {owner}); use that one, or end it first"
             )
-        await self._take(session_id, rows, main)
+        stored = stored_spec(main)
+        spec = revise(stored)
+        self._supervisor.budgets.admit([spec], "", None)
+        await self._take(session_id, rows, main, spec if spec != stored else None)
         rows = await self._store.tasks(session_id)
         await self._replay(session_id, rows)
         tasks: dict[str, Task] = {}
         for row in rows:  # parents stand before their children: rows come in order of creation
             again = row.task_id == main.task_id and main.ended_at is not None
-            changed = interactive if row.task_id == main.task_id else None
-            tasks[row.task_id] = self._put_together(row, tasks, counted=again, interactive=changed)
+            tasks[row.task_id] = self._put_together(row, tasks, counted=again)
+        tasks[main.task_id].renews = spec.model != stored.model
         _group(rows, tasks)
         unfinished = [tasks[row.task_id] for row in rows if row.ended_at is None]
         await self._restore_histories(unfinished)
@@ -219,15 +235,18 @@ class Recovery:
         for child in ended:
             self._supervisor.tell(child)
 
-    async def _take(self, session_id: str, rows: Sequence[TaskRow], main: TaskRow) -> None:
-        """Become the owner of every task; one process wins."""
+    async def _take(self, session_id: str, rows: Sequence[TaskRow], main: TaskRow, spec: TaskSpec | None) -> None:
+        """Become the owner of every task; one process wins. `spec` is what the first one is from now on."""
         me = self._supervisor.owner
         ops = [
             AdoptTasks(session_id=session_id, from_owner=owner, to_owner=me)
             for owner in sorted({row.owner for row in rows if row.owner != me})
         ]
-        reopen = [ReopenTask(task_id=main.task_id)] if main.ended_at is not None else []
+        reopen: list[Op] = [ReopenTask(task_id=main.task_id)] if main.ended_at is not None else []
         touch = TouchSession(session_id=session_id, updated_at=self._supervisor.clock.now())
+        if spec is not None:
+            reopen.append(SetTaskSpec(task_id=main.task_id, spec=self._supervisor.redact(encode_json(spec))))
+            touch = msgspec.structs.replace(touch, model=spec.model.name)
         try:
             await self._store.submit(Unit(ops=(*ops, *reopen, touch))).wait()
         except OwnershipLost as error:
@@ -239,12 +258,10 @@ class Recovery:
         await fold_events(self._store, session_id, rows, bus.tree)
         bus.number_from(await self._store.last_seq(session_id))
 
-    def _put_together(self, row: TaskRow, tasks: dict[str, Task], *, counted: bool, interactive: bool | None) -> Task:
+    def _put_together(self, row: TaskRow, tasks: dict[str, Task], *, counted: bool) -> Task:
         """The living object of a row, registered but not running. `counted`: its new attempt is in the row already."""
         supervisor = self._supervisor
         spec = stored_spec(row)
-        if interactive is not None:
-            spec = msgspec.structs.replace(spec, interactive=interactive, unattended=not interactive)
         parent = tasks.get(row.parent_id) if row.parent_id is not None else None
         scope = TaskScope(
             task_id=row.task_id,
@@ -322,6 +339,12 @@ class Recovery:
             key = str(CallKey(task.id, call.position, call.index))
             with held(self._hold):
                 await anyio.to_thread.run_sync(end_leftovers, key, call.pgid, call.process_started)
+
+
+def _revision(interactive: bool | None, revise: Revise) -> Revise:
+    if interactive is None:
+        return revise
+    return lambda spec: msgspec.structs.replace(revise(spec), interactive=interactive, unattended=not interactive)
 
 
 def _group(rows: Sequence[TaskRow], tasks: Mapping[str, Task]) -> None:

@@ -44,7 +44,7 @@ async def load_history(store: Store, task_id: str, journal: Journal) -> Restored
     if entries and isinstance(entries[0][1], Summary):
         tail = await store.entries(task_id, entries[0][1].upto)
         kept = [(position, decode_entry(body)) for position, body in tail if position < stored.start]
-        entries[1:1] = kept
+        entries[1:1] = [item for item in kept if not isinstance(item[1], Summary)]  # the first one stands for those
     calls = await _open_calls(store, task_id, entries)
     began = tuple(call for call in calls if call.state == "started")
     history = History(

@@ -6,6 +6,7 @@ import anyio
 
 from hermes.core.agent import Outcome
 from hermes.core.errors import OperatorError
+from hermes.core.limits import Limits
 from hermes.core.messages import Content
 from hermes.runtime.control import Control, Receipt
 from hermes.runtime.task import Task
@@ -77,6 +78,10 @@ class Session:
         if self.task.composing != typing:
             self.task.composing = typing
             self.task.inbox.wake()
+
+    async def limit(self, limits: Limits) -> None:
+        """Put other limits over everything the session spends, from now on and after a restart."""
+        await self._control.limit_session(self.task, limits)
 
     async def stop(self, text: str = "stopped by the user") -> list[Task]:
         """Stop the turn and every task of the session; returns the tasks that were still going.

@@ -63,6 +63,7 @@ class Task:
         "outcome",
         "owner",
         "parent",
+        "renews",
         "rested",
         "rested_at",
         "resting",
@@ -109,6 +110,7 @@ class Task:
         self.make_environment: Callable[[], Environment] | None = None
         self.model: Model | None = None
         self.offered: tuple[ToolSpec, ...] = ()
+        self.renews = False  # it goes on with another model: its history gets a segment of its own for that
         self.cancel_scope = anyio.CancelScope()
         self.stop: StopReason | None = None
         self.stop_text = ""

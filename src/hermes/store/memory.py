@@ -44,6 +44,7 @@ from hermes.store.ops import (
     SegmentRow,
     SessionRow,
     SetCallProcess,
+    SetTaskSpec,
     SetTaskState,
     ShowDelivery,
     StoreCounts,
@@ -95,6 +96,12 @@ def _set_state(tables: Tables, op: SetTaskState) -> None:
             attempt=row.attempt if op.attempt is None else op.attempt,
         )
         tables.put(tables.tasks, op.task_id, row)
+
+
+def _set_spec(tables: Tables, op: SetTaskSpec) -> None:
+    row = tables.tasks.get(op.task_id)
+    if row is not None:
+        tables.put(tables.tasks, op.task_id, replace(row, spec=op.spec))
 
 
 def _end_task(tables: Tables, op: EndTask) -> None:
@@ -206,6 +213,7 @@ _APPLY: dict[type[msgspec.Struct], _Apply] = {
     TouchSession: _touch_session,
     AddTask: _add_task,
     SetTaskState: _set_state,
+    SetTaskSpec: _set_spec,
     EndTask: _end_task,
     PutSegment: _put_segment,
     AddEntry: _add_entry,

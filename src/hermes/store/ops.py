@@ -51,6 +51,7 @@ __all__ = [
     "SegmentRow",
     "SessionRow",
     "SetCallProcess",
+    "SetTaskSpec",
     "SetTaskState",
     "ShowDelivery",
     "Store",
@@ -90,6 +91,13 @@ class SetTaskState(Row, frozen=True, kw_only=True, gc=False):
     state: str
     started_at: float | None = None
     attempt: int | None = None
+
+
+class SetTaskSpec(Row, frozen=True, kw_only=True, gc=False):
+    """Put another specification in the place of a task's; what already ran is not changed by it."""
+
+    task_id: str
+    spec: bytes
 
 
 class EndTask(Row, frozen=True, kw_only=True, gc=False):
@@ -230,6 +238,7 @@ Op = (
     | TouchSession
     | AddTask
     | SetTaskState
+    | SetTaskSpec
     | EndTask
     | ReopenTask
     | PutSegment

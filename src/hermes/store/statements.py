@@ -44,6 +44,7 @@ from hermes.store.ops import (
     ReopenTask,
     SessionRow,
     SetCallProcess,
+    SetTaskSpec,
     SetTaskState,
     ShowDelivery,
     TaskRow,
@@ -197,6 +198,7 @@ _STEPS: dict[type[Any], _Step] = {
     ReopenTask: _Step(18, _REOPEN, astuple, first=_Step(17, _UNDELIVER, lambda op: (op.task_id,))),
     ShowDelivery: _Step(19, _SHOW, astuple, _DELIVERIES, lambda op: op.child_id),
     DeleteSession: _Step(20, "DELETE FROM sessions WHERE session_id = ?1", lambda op: (op.session_id,)),
+    SetTaskSpec: _Step(21, "UPDATE tasks SET spec = ?2 WHERE task_id = ?1", astuple),
 }
 _ADD_TASK = _STEPS[AddTask].order
 _ALONE = frozenset(_STEPS[kind].order for kind in (AdoptTasks, ReopenTask, DeleteSession))
