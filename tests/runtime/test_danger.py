@@ -309,12 +309,6 @@ def test_reading_tools_are_ordinary() -> None:
     assert not classify("todo", {}, WORKSPACE).dangerous
 
 
-def test_read_only_refuses_what_is_not_listed() -> None:
-    assert classify("terminal", {"command": "make"}, WORKSPACE, True).category == "read_only"
-    assert classify("write_file", {"path": "a"}, WORKSPACE, read_only=True).category == "read_only"
-    assert not classify("terminal", {"command": "ls | wc -l"}, WORKSPACE, read_only=True).dangerous
-
-
 @pytest.mark.parametrize("depth", [11, 40, 5000])
 def test_deep_nesting_is_dangerous_and_quick(depth: int) -> None:
     assert judge("echo " + "$(" * depth + "ls" + ")" * depth)[:2] == (True, "unclear")

@@ -66,6 +66,7 @@ class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
     usage_file: str | None = None
     yolo: bool = False
+    host_commands: bool = False
     max_cost: float | None = None
 
     def flags(self) -> dict[str, Any]:
@@ -83,6 +84,8 @@ class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
             found["budget.session_usd"] = self.max_cost
         if self.yolo:
             found["approvals.mode"] = "allow"
+        if self.host_commands:
+            found["approvals.host_commands"] = True
         return found
 
 
@@ -197,13 +200,21 @@ _OPTIONS: tuple[Callable[[_Command], _Command], ...] = (
         help="What the session and its tasks may cost in US dollars; 0: no limit.",
     ),
     click.option("--yolo", is_flag=True, help="Run dangerous commands without asking."),
+    click.option(
+        "--allow-host-commands",
+        "host_commands",
+        is_flag=True,
+        help="Run dangerous commands on this machine where nobody can be asked and there is no sandbox.",
+    ),
 )
 
 
 def run_options(command: _Command) -> _Command:
-    """Give a command the options of a run: -m -t --provider --reasoning --max-turns --run-budget --max-cost --yolo.
+    """Give a command the options of a run: -m -t --provider --reasoning --max-turns --run-budget --max-cost --yolo
+    --allow-host-commands.
 
-    They arrive as `model, toolsets, provider, reasoning, max_turns, run_budget, max_cost, yolo`; see `merged`.
+    They arrive as `model, toolsets, provider, reasoning, max_turns, run_budget, max_cost, yolo, host_commands`; see
+    `merged`.
     """
     for option in reversed(_OPTIONS):
         command = option(command)

@@ -12,8 +12,9 @@ from hermes.runtime.approval import Answer, Question
 __all__ = ["Questions"]
 
 _ANSWERS: dict[str, Answer] = {
-    **dict.fromkeys(("y", "yes", "да"), "once"),
-    **dict.fromkeys(("a", "always", "всегда"), "session"),
+    **dict.fromkeys(("y", "yes", "once", "да"), "once"),
+    **dict.fromkeys(("s", "session", "сессия"), "session"),
+    **dict.fromkeys(("a", "always", "всегда"), "always"),
     **dict.fromkeys(("n", "no", "нет"), "no"),
 }
 
@@ -38,7 +39,10 @@ class Questions:
         path = " > ".join(one_line(part, 40) or "conversation" for part in question.path)
         self._say(f"❓ {path}")
         self._say(f"   wants to run {question.tool}: {one_line(question.what, 500)}")
-        self._say(f"   {question.reason}. y once · a always this session · n no")
+        self._say(f"   {one_line(question.reason, 500)}.")
+        if question.lasting:
+            self._say(f"   s and a cover: {one_line(question.lasting, 300)}")
+        self._say("   y once · s this conversation · a always · n no")
         self._changed()
         try:
             await answered.wait()

@@ -17,16 +17,18 @@ import msgspec
 
 from hermes.compose.answering import answering
 from hermes.compose.children import delegation_policy, levels_above
+from hermes.compose.consents import gate_of
 from hermes.compose.keys import KeyPools
 from hermes.compose.models import Models, address_of
 from hermes.compose.observing import observing
 from hermes.compose.parts import Assembly, Parts
+from hermes.compose.taping import taping, with_cassette
 from hermes.config import Settings
 from hermes.core.clock import held
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.errors import StoreError, UsageError
-from hermes.core.events import TaskEnded
+from hermes.core.events import TaskEnded, TaskQueued
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.toolsets import ToolsetRegistry
 from hermes.credentials import known_secrets, settings_secrets
@@ -49,6 +51,7 @@ from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime, running
 from hermes.runtime.spec import ModelChoice
 from hermes.runtime.supervisor import Policy, Supervisor
+from hermes.runtime.taping import Tape
 from hermes.runtime.task import Task
 from hermes.store.memory import MemoryStore
 from hermes.store.ops import AddOwner, SetCallProcess, Store, Unit
@@ -157,43 +160,53 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         cache=home.path / "cache" / "embedded-check",
     )
     try:
-        parts = await _with_model(parts, catalog)
+        parts = with_cassette(await _with_model(parts, catalog))
         models = Models(parts, catalog, keys)
         model = parts.model or await models(ModelChoice())
-        runtime, delegation = _wire(parts, redactor, store, owner, models)
-        runtime.bus.subscribe(keys.note, types=(TaskEnded,))
-        async with (
-            observing(parts, runtime, delegation, redactor, catalog),
-            answering(parts, runtime, owner) as beside,
-            running(runtime, watchdog=parts.watchdog, beside=beside),
-        ):
-            yield Assembly(
-                runtime=runtime,
-                settings=settings,
-                endpoint=parts.endpoint,
-                home=home,
-                redactor=redactor,
-                model=model,
-                delegation=delegation,
-                recovery=Recovery(
-                    runtime.supervisor,
-                    runtime.control,
-                    is_gone=lambda owner: parts.memory or is_gone(home.path, owner),
-                    hold=parts.hold,
-                ),
-                check=models.check,
-            )
+        tasks: dict[str, Task] = {}
+        async with taping(parts, redactor, tasks, model) as tape:
+            runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape)
+            runtime.bus.subscribe(keys.note, types=(TaskEnded,))
+            async with (
+                observing(parts, runtime, delegation, redactor, catalog),
+                answering(parts, runtime, owner) as beside,
+                running(runtime, watchdog=parts.watchdog, beside=beside),
+            ):
+                yield Assembly(
+                    runtime=runtime,
+                    settings=settings,
+                    endpoint=parts.endpoint,
+                    home=home,
+                    redactor=redactor,
+                    model=model,
+                    delegation=delegation,
+                    recovery=Recovery(
+                        runtime.supervisor,
+                        runtime.control,
+                        is_gone=lambda owner: parts.memory or is_gone(home.path, owner),
+                        hold=parts.hold,
+                    ),
+                    check=models.check,
+                    tape=tape,
+                )
     finally:
         with anyio.CancelScope(shield=True):
             await keys.close()
             await catalog.close()
 
 
-def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Models) -> tuple[Runtime, Delegation]:
+def _wire(
+    parts: Parts,
+    redactor: Redactor,
+    store: Store,
+    owner: str,
+    models: Models,
+    tasks: dict[str, Task],
+    tape: Tape | None,
+) -> tuple[Runtime, Delegation]:
     settings, home = parts.loaded.settings, parts.loaded.home
     state_root = parts.state_root or home.tasks_dir
     root = str(state_root)
-    tasks: dict[str, Task] = {}
 
     def state_dir(task: Task) -> str:
         return f"{root}/{task.scope.session_id}/{task.id}"
@@ -204,15 +217,11 @@ def _wire(parts: Parts, redactor: Redactor, store: Store, owner: str, models: Mo
     agents = AgentLibrary(home.path, parts.hold)
     delegation = Delegation(policy, reports, agents=agents, resolve=models.check, hold=parts.hold)
     bus = Bus()
-    gate = Gate(
-        mode=settings.approvals.mode,
-        yolo=parts.yolo,
-        children_yes=settings.delegation.subagent_auto_approve,
-        timeout=settings.approvals.timeout,
-        redact=redactor.text,
-    )
+    gate = gate_of(parts, redactor, store, tape)
+    if tape is not None:
+        bus.subscribe(tape.hear, types=(TaskQueued, TaskEnded))
     registry = _registry(parts, delegation, tasks)
-    builder = _builder(parts, redactor, store, models, registry, gate, state_dir, delegation)
+    builder = _builder(parts, redactor, store, models, registry, gate, state_dir, delegation, tape)
     supervisor = Supervisor(
         store=store,
         bus=bus,
@@ -258,6 +267,7 @@ def _builder(
     gate: Gate,
     state_dir: Callable[[Task], str],
     delegation: Delegation,
+    tape: Tape | None,
 ) -> Builder:
     settings = parts.loaded.settings
     return Builder(
@@ -275,6 +285,7 @@ def _builder(
         ),
         prepare=delegation.prepare,
         accept=Acceptance(gate, timeout=settings.terminal.timeout, hold=parts.hold),
+        around=tape.model if tape is not None else None,
     )
 
 

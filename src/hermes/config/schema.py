@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from hermes.config.approvals import ApprovalRule, ApprovalSettings
 from hermes.config.endpoints import ApiMode, Effort, FallbackSettings, ModelOverride, ProviderSettings, RouteSettings
 from hermes.config.notify import NotifySettings
 from hermes.config.unused import KNOWN_UNUSED
@@ -20,6 +21,7 @@ __all__ = [
     "KNOWN_UNUSED",
     "SECTIONS",
     "AgentSettings",
+    "ApprovalRule",
     "ApprovalSettings",
     "BudgetSettings",
     "CompressionSettings",
@@ -240,16 +242,6 @@ class BudgetSettings(_Section, frozen=True, kw_only=True):
     session_tokens: Annotated[
         WholeNotNegative | None, Meta(description="Tokens, prompts and replies together; null and 0: no limit.")
     ] = None
-
-
-class ApprovalSettings(_Section, frozen=True, kw_only=True):
-    """Dangerous commands. A plain word is its `mode`."""
-
-    mode: Annotated[
-        Literal["ask", "allow", "deny"],
-        Meta(description="What happens with a dangerous command; without a terminal `ask` denies."),
-    ] = "ask"
-    timeout: Annotated[float, Meta(description="Seconds a question waits before it counts as no.", gt=0)] = 300
 
 
 class StoreSettings(_Section, frozen=True, kw_only=True):

@@ -283,20 +283,30 @@ class ApprovalAsked(_Event, frozen=True, kw_only=True, tag="approval.asked"):
 
 
 class ApprovalAnswered(_Event, frozen=True, kw_only=True, tag="approval.answered"):
-    """A person or a policy decided. `by`: user, policy, yolo, timeout."""
+    """A person, a rule or a policy decided. `by`: user, rule, policy, yolo, timeout. A person's yes has a `scope`:
+    once, session, always; `grants` are the rules that then hold."""
 
     request: str
     tool: str
     allowed: bool
     by: str
     reason: str = ""
+    scope: str = ""
+    grants: tuple[dict[str, str], ...] = ()
 
 
 class WorkspaceConflict(_Event, frozen=True, kw_only=True, tag="workspace.conflict"):
-    """A file was changed by another task since this one read it."""
+    """A task wrote a file that the task `other` had changed since this one saw it."""
 
     path: str
     other: str
+
+
+class WorkspaceEscaped(_Event, frozen=True, kw_only=True, tag="workspace.escaped"):
+    """While a command of an isolated task ran, files outside of its workspace changed. `paths` are the first of them,
+    in the checkout that it was made from; `HEAD` is the commit or branch that stands there."""
+
+    paths: tuple[str, ...]
 
 
 class RowEnded(_Event, frozen=True, kw_only=True, tag="row.ended"):
@@ -347,6 +357,7 @@ Event = (
     | ApprovalAsked
     | ApprovalAnswered
     | WorkspaceConflict
+    | WorkspaceEscaped
     | RowEnded
     | LoopStalled
 )

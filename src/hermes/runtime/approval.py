@@ -1,49 +1,86 @@
 """The gate: one decision before every call of every tool, at every depth, in the foreground or not.
 
-Policy, then a person where one is there, then a refusal the model can act on; nothing ever waits without an end. What
-a command does is classified in `danger.py`. The gate also replaces known secrets in what a tool brings back, so that no
-key enters a history.
+Rules first, then policy, then a person where one is there, then a refusal the model can act on; nothing ever waits
+without an end. What a call does is found out in `danger.py`, what the rules say of it in `approval_rules.py`. The gate
+also replaces known secrets in what a tool brings back, so that no key enters a history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, NoReturn
 
 import anyio
 import msgspec
 
-from hermes.core.errors import ToolError
+from hermes.config.approvals import ApprovalRule
+from hermes.core.errors import HermesError, ToolError
 from hermes.core.events import ApprovalAnswered, ApprovalAsked
 from hermes.core.messages import Part, Text
 from hermes.core.tools import CallContext, Tool, ToolOutput, text_output
-from hermes.runtime.danger import JUDGED, Verdict, allowed_read_only, classify
+from hermes.runtime.approval_rules import Subject, decision_of, rule_for, rule_text
+from hermes.runtime.danger import JUDGED, Step, allowed_read_only, classify, examine
 from hermes.runtime.task import Task
 
 __all__ = ["Answer", "ApprovalMode", "Gate", "Question"]
 
 ApprovalMode = Literal["ask", "allow", "deny"]
-Answer = Literal["once", "session", "no"]
+Answer = Literal["once", "session", "always", "no"]
+
+#: Conversations whose consents are kept in memory; those of others are read again when they are needed.
+_KEPT_SESSIONS = 256
+#: Reasons that a question or a refusal names.
+_NAMED = 3
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is asked. `path` leads from the conversation to the task that asks."""
+    """What a person is asked. `path` leads from the conversation to the task that asks; `lasting` is what the answers
+    `session` and `always` would allow from now on."""
 
     request: str
     tool: str
     what: str
     reason: str
     path: tuple[str, ...]
+    lasting: str = ""
 
 
 #: Puts a question to a person; None when nobody can be asked.
 Asker = Callable[[Question], Awaitable[Answer]]
 
 
-class Gate:
-    """Decides for one process. `mode`: ask (the default), allow, deny; `yolo` allows everything and says so.
+async def _none_granted(_session: str) -> Sequence[ApprovalRule]:
+    return ()
 
-    `read_only` limits commands to a list of harmless ones, whatever the mode: for models whose commands are junk.
+
+async def _not_kept(_rule: ApprovalRule) -> None:
+    raise HermesError("this runtime has no configuration file")
+
+
+class _Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call at the gate: the steps that need consent, and what an `ask` rule named in particular."""
+
+    tool: Tool
+    task: Task
+    subject: Subject
+    what: str
+    steps: tuple[Step, ...]
+    by_rule: bool
+
+    @property
+    def reason(self) -> str:
+        """What it does, in clauses."""
+        reasons = list(dict.fromkeys(step.reason or "a rule wants it to be asked" for step in self.steps))
+        more = f", and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
+        return "; ".join(reasons[:_NAMED]) + more
+
+
+class Gate:
+    """Decides for one process. `mode`: ask (the default), allow, deny; `yolo` allows everything that no rule denies.
+
+    `rules` are the configured ones. `host_commands`: where nobody can be asked, dangerous calls run. `private` are the
+    runtime's own files. `granted` returns the rules that a person granted in a session before, `save` keeps one for
+    good (raises HermesError where it cannot).
     """
 
     def __init__(
@@ -52,16 +89,26 @@ class Gate:
         mode: ApprovalMode = "ask",
         yolo: bool = False,
         children_yes: bool = False,
+        host_commands: bool = False,
         timeout: float = 300.0,
+        rules: Sequence[ApprovalRule] = (),
+        private: Sequence[str] = (),
+        granted: Callable[[str], Awaitable[Sequence[ApprovalRule]]] = _none_granted,
+        save: Callable[[ApprovalRule], Awaitable[None]] = _not_kept,
         redact: Callable[[str], str],
     ) -> None:
         self.mode: ApprovalMode = mode
         self.yolo = yolo
         self.asker: Asker | None = None
+        self.rules = tuple(rules)
+        self.host_commands = host_commands
         self._children_yes = children_yes
         self._timeout = timeout
+        self._private = tuple(private)
+        self._granted = granted
+        self._save = save
         self._redact = redact
-        self._always: set[str] = set()
+        self._sessions: dict[str, tuple[ApprovalRule, ...]] = {}
         self._number = 0
         self._asking = anyio.Lock()
 
@@ -73,10 +120,13 @@ class Gate:
     def guard(
         self, task: Task, *, read_only: bool = False
     ) -> Callable[[Tool, Any, CallContext], Awaitable[ToolOutput]]:
-        """Return what makes the calls of one task: a call that passes is run, and what it brings is cleaned."""
+        """Return what makes the calls of one task: a call that passes is run, and what it brings is cleaned.
+
+        `read_only` limits commands to a list of harmless ones, whatever the mode: for models whose commands are junk.
+        """
 
         async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
-            if read_only or tool.name in JUDGED:
+            if read_only or tool.name in JUDGED or self.rules:
                 await self._pass(tool, msgspec.to_builtins(arguments), task, read_only)
             output = await tool.run(arguments, context)
             return self._clean(text_output(output) if isinstance(output, str) else output)
@@ -95,24 +145,53 @@ class Gate:
             self._read_only(tool, arguments, task, workspace)
             return
         cwd = environment.cwd if environment is not None else None
-        verdict = classify(tool.name, arguments, workspace, cwd=cwd)
-        if not verdict.dangerous or self.mode == "allow" and not self.yolo:
-            return
+        steps = examine(tool.name, arguments, workspace, cwd=cwd, private=self._private)
+        line = arguments.get("command") if tool.name == "terminal" else ""
+        subject = Subject(tool.name, line if isinstance(line, str) else "", workspace)
+        call = self._due(tool, task, subject, steps, arguments)
+        if call.steps and task.scope.session_id not in self._sessions:
+            await self._recall(task.scope.session_id)
+            call = self._due(tool, task, subject, steps, arguments)
+        if call.steps:
+            await self._decide(call)
+
+    def _due(self, tool: Tool, task: Task, subject: Subject, steps: Sequence[Step], arguments: dict[str, Any]) -> _Call:
+        """The call with those of its steps that still need an answer. Raises ToolError for what a rule denies."""
+        rules = (*self.rules, *self._sessions.get(task.scope.session_id, ()))
+        enclosed = any(step.category for step in steps) and _enclosed(task)
+        due, consented, by_rule = [], [], False
+        for step in steps:
+            decision = decision_of(rules, step, subject)
+            if decision == "deny":
+                reason = step.reason or f"it is {' '.join(step.words[:3]) or tool.name}"
+                self._refuse(task, tool, reason, "a rule of the configuration denies it (approvals.rules)", "rule")
+            by_rule = by_rule or decision == "ask"
+            if decision == "ask" or decision is None and step.category and not enclosed:
+                due.append(step)
+            elif decision == "allow" and step.category:
+                consented.append(step)
+        if consented and not due:
+            self._answered(task, tool, True, "rule", consented[0].reason)
         what = tool.preview(arguments) or tool.name
+        return _Call(tool=tool, task=task, subject=subject, what=what, steps=tuple(due), by_rule=by_rule)
+
+    async def _decide(self, call: _Call) -> None:
+        """Let the policy answer, or a person. Raises ToolError for a no."""
+        task, tool = call.task, call.tool
         if self.yolo:
-            self._answered(task, tool, True, "yolo", verdict.reason)
+            self._answered(task, tool, True, "yolo", call.reason)
+        elif self.mode == "allow" and not call.by_rule:
             return
-        if self.mode == "deny":
-            self._refuse(task, tool, verdict, "the configuration denies such calls (approvals: deny)", "policy")
-        if task.scope.depth > 0 and self._children_yes:
-            self._answered(task, tool, True, "policy", verdict.reason)
-            return
-        if verdict.category in self._always:
-            self._answered(task, tool, True, "user", verdict.reason)
-            return
-        if self.asker is None or task.spec.unattended:
-            self._refuse(task, tool, verdict, "nobody is here to be asked", "policy")
-        await self._ask(tool, what, verdict, task)
+        elif self.mode == "deny":
+            self._refuse(task, tool, call.reason, "the configuration denies such calls (approvals: deny)", "policy")
+        elif task.scope.depth > 0 and self._children_yes:
+            self._answered(task, tool, True, "policy", call.reason)
+        elif self.asker is not None and not task.spec.unattended:
+            await self._ask(call, self.asker)
+        elif self.host_commands and not call.by_rule:
+            self._answered(task, tool, True, "policy", call.reason)
+        else:
+            self._refuse(task, tool, call.reason, "nobody is here to be asked", "policy")
 
     def _read_only(self, tool: Tool, arguments: dict[str, Any], task: Task, workspace: str) -> None:
         command = arguments.get("command")
@@ -124,49 +203,84 @@ class Gate:
             verdict = allowed_read_only(command)
             allowed, reason = verdict.allowed, verdict.reason
         else:
-            allowed, reason = not classify(tool.name, arguments, workspace).dangerous, "outside the workspace"
+            found = classify(tool.name, arguments, workspace)
+            allowed, reason = not found.dangerous, found.reason
         if not allowed:
             self._answered(task, tool, False, "policy", reason)
             raise ToolError(f"Denied: {reason}. Use a plain read-only command such as ls, cat, wc, grep or head.")
 
-    async def _ask(self, tool: Tool, what: str, verdict: Verdict, task: Task) -> None:
-        asker = self.asker
-        if asker is None:
-            self._refuse(task, tool, verdict, "nobody is here to be asked", "policy")
-            return
+    async def _ask(self, call: _Call, asker: Asker) -> None:
+        task, tool = call.task, call.tool
         self._number += 1
+        lasting = tuple(dict.fromkeys(rule_for(step, call.subject) for step in call.steps))
         question = Question(
-            request=f"ask-{self._number}", tool=tool.name, what=what, reason=verdict.reason, path=task.scope.path
+            request=f"ask-{self._number}",
+            tool=tool.name,
+            what=call.what,
+            reason=call.reason,
+            path=task.scope.path,
+            lasting="; ".join(map(rule_text, lasting)),
         )
         task.emit(
             ApprovalAsked(
-                request=question.request, tool=tool.name, what=what, reason=verdict.reason, path=task.scope.path
+                request=question.request, tool=tool.name, what=call.what, reason=call.reason, path=task.scope.path
             )
         )
         answer: Answer | None = None
         with anyio.move_on_after(self._timeout):
             async with self._asking:  # one question at a time on one screen
-                if verdict.category in self._always:
-                    answer = "session"
-                else:
-                    answer = await asker(question)
+                answer = "once" if self._answered_meanwhile(call) else await asker(question)
         if answer is None:
-            self._refuse(
-                task, tool, verdict, f"nobody answered within {self._timeout:g} s", "timeout", question.request
-            )
+            why = f"nobody answered within {self._timeout:g} s"
+            self._refuse(task, tool, call.reason, why, "timeout", question.request)
         if answer == "no":
-            self._refuse(task, tool, verdict, "the user said no", "user", question.request)
+            self._refuse(task, tool, call.reason, "the user said no", "user", question.request)
+        await self._keep(call, question.request, answer, lasting)
+
+    def _answered_meanwhile(self, call: _Call) -> bool:
+        """Whether an answer to another question covers this one by now."""
+        rules = (*self.rules, *self._sessions.get(call.task.scope.session_id, ()))
+        return all(decision_of(rules, step, call.subject) == "allow" for step in call.steps)
+
+    async def _keep(self, call: _Call, request: str, answer: Answer | None, lasting: Sequence[ApprovalRule]) -> None:
+        """Take a yes down, for as long as it holds."""
+        note = ""
+        if answer == "always":
+            try:
+                for rule in lasting:
+                    await self._save(rule)
+                    self.rules = (*self.rules, rule)
+            except HermesError as error:
+                answer, note = "session", f"; it holds for this conversation only, since it could not be saved: {error}"
         if answer == "session":
-            self._always.add(verdict.category)
-        self._answered(task, tool, True, "user", verdict.reason, question.request)
+            session = call.task.scope.session_id
+            self._sessions[session] = (*self._sessions.get(session, ()), *lasting)
+        call.task.emit(
+            ApprovalAnswered(
+                request=request,
+                tool=call.tool.name,
+                allowed=True,
+                by="user",
+                reason=call.reason + note,
+                scope=answer or "once",
+                grants=tuple(msgspec.to_builtins(rule) for rule in lasting) if answer != "once" else (),
+            )
+        )
+
+    async def _recall(self, session: str) -> None:
+        """Read what a person granted in this conversation before this process took it up."""
+        found = tuple(await self._granted(session))
+        while len(self._sessions) >= _KEPT_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions.setdefault(session, found)
 
     def _answered(self, task: Task, tool: Tool, allowed: bool, by: str, reason: str, request: str = "") -> None:
         task.emit(ApprovalAnswered(request=request, tool=tool.name, allowed=allowed, by=by, reason=reason))
 
-    def _refuse(self, task: Task, tool: Tool, verdict: Verdict, why: str, by: str, request: str = "") -> None:
-        self._answered(task, tool, False, by, verdict.reason, request)
+    def _refuse(self, task: Task, tool: Tool, reason: str, why: str, by: str, request: str = "") -> NoReturn:
+        self._answered(task, tool, False, by, reason, request)
         raise ToolError(
-            f"Denied: {verdict.reason}, and {why}. Find a way inside {task.scope.workspace} that needs no such step, "
+            f"Denied: {reason}, and {why}. Find a way inside {task.scope.workspace} that needs no such step, "
             "or say in your answer what you could not do and which command would do it."
         )
 
@@ -185,3 +299,9 @@ class Gate:
         if not changed and preview == output.preview:
             return output
         return msgspec.structs.replace(output, content=tuple(parts), preview=preview, details=None)
+
+
+def _enclosed(task: Task) -> bool:
+    """Whether the task's commands run where they can reach nothing that needs consent."""
+    environment = task.environment
+    return environment is not None and environment.kind != "local"

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from hermes.runtime import danger_rules as tables
 from hermes.runtime.command_judge import CommandJudge, Danger, Rule, is_local, plain
+from hermes.runtime.command_traps import TRAPS, git_words
+from hermes.runtime.danger_code import judge_code
 from hermes.runtime.shell_syntax import UNKNOWN, Simple
 
 __all__ = ["RULES"]
@@ -20,11 +22,11 @@ _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _DOWNLOADERS = frozenset({"curl", "wget", "fetch", "aria2c", "http", "https"})
 
 
-def _machine(_judge: CommandJudge, program: str, arguments: list[str], _simple: Simple) -> bool:
+def _machine(judge: CommandJudge, program: str, arguments: list[str], _simple: Simple) -> bool:
     """Programs that are dangerous by their name."""
     name = program.split(".")[0] if program.startswith("mkfs") else program
     if program in tables.PRIVILEGE:
-        raise Danger("privilege", f"it gains the rights of another user ({program})")
+        judge.note("privilege", f"it gains the rights of another user ({program})")
     if program in tables.KILLS and arguments[:1] not in (["-l"], ["-L"], ["--list"], ["-0"]):
         raise Danger("kill", f"it ends processes ({program})")
     if name in tables.MACHINE and not (program == "mount" and not arguments):
@@ -171,9 +173,7 @@ def _code(judge: CommandJudge, program: str, arguments: list[str], simple: Simpl
         for path in plain(arguments)[1:]:
             judge.writes(path, f"{program} -i")
     for piece in pieces:
-        found = tables.CODE.search(piece)
-        if found is not None:
-            raise Danger("unclear", f"its code may delete, send or start programs ({program}: {found.group()})")
+        judge_code(judge, piece, program)
     if not arguments and not simple.stdin and any(source in _DOWNLOADERS for source in simple.sources):
         raise Danger("remote_code", f"{program} runs what was loaded from the network")
     if not arguments or arguments == ["-"]:
@@ -219,19 +219,11 @@ def _containers(_judge: CommandJudge, program: str, arguments: list[str], _simpl
 def _git(judge: CommandJudge, program: str, arguments: list[str], simple: Simple) -> bool:
     if program != "git":
         return False
-    rest = list(arguments)
-    while rest and rest[0].startswith("-"):
-        option = rest.pop(0)
-        if option in ("-C", "-c", "--git-dir", "--work-tree", "--exec-path", "--namespace") and rest:
-            value = rest.pop(0)
-            if option == "-c" and "!" in value:
-                raise Danger("unclear", "it has git run a command of its own (git -c)")
-            if (
-                option in ("-C", "--work-tree", "--git-dir")
-                and rest
-                and rest[0] not in ("status", "log", "diff", "show")
-            ):
-                judge.writes(value, f"git {option}")
+    options, rest = git_words(arguments)
+    for option, value in options:
+        writes = rest and rest[0] not in ("status", "log", "diff", "show")
+        if option in ("-C", "--work-tree", "--git-dir") and writes:
+            judge.writes(value, f"git {option}")
     if not rest:
         return True
     verb, words = rest[0], rest[1:]
@@ -290,11 +282,13 @@ def _permissions(judge: CommandJudge, program: str, arguments: list[str], _simpl
     return True
 
 
-def _network(_judge: CommandJudge, program: str, arguments: list[str], _simple: Simple) -> bool:
+def _network(judge: CommandJudge, program: str, arguments: list[str], _simple: Simple) -> bool:
     """Sending, as opposed to loading, through a downloader."""
     if program not in _DOWNLOADERS:
         return False
     local = any(is_local(word) for word in plain(arguments))
+    if not local and any(UNKNOWN in word for word in plain(arguments)):
+        judge.note("push", f"it may send what only running can tell to another machine ({program})")
     for index, word in enumerate(arguments):
         if _SENDS.fullmatch(word.partition("=")[0]) is None and not re.match(r"-(?:d|F|T)\S", word):
             continue
@@ -370,6 +364,7 @@ def _destinations(judge: CommandJudge, program: str, arguments: list[str], _simp
 
 #: In the order in which they are asked.
 RULES: tuple[Rule, ...] = (
+    *TRAPS,
     _machine,
     _deletes,
     _moves,

@@ -15,21 +15,23 @@ from typing import Any
 
 import msgspec
 
-from hermes.runtime.command_judge import CommandJudge, Danger, Places
+from hermes.runtime.command_judge import CommandJudge, Danger, Places, Step, covers, hosts_of
 from hermes.runtime.command_rules import RULES
-from hermes.runtime.danger_rules import CODE
+from hermes.runtime.danger_code import judge_code
 from hermes.runtime.read_only import Permission, allowed_read_only
 from hermes.runtime.shell_syntax import Unreadable, parse
 
-__all__ = ["JUDGED", "Permission", "Verdict", "allowed_read_only", "classify"]
+__all__ = ["JUDGED", "Permission", "Step", "Verdict", "allowed_read_only", "classify", "examine"]
 
-_FORK_BOMB = re.compile(r"([\w:.]{1,40})\(\)\s{0,9}\{\s{0,9}\1\s{0,9}\|\s{0,9}\1\s{0,9}&")
+_FUNCTION = re.compile(
+    r"(?:function\s+([^\s(){}|&;]{1,60})\s*(?:\(\s*\))?|([^\s(){}|&;]{1,60})\s*\(\s*\))\s*[{(]([^}]{0,2000})"
+)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """`reason` is a clause such as `it deletes files (rm)`; `category` groups what one consent may cover:
 
-    write_outside, delete, install, push, privilege, kill, permissions, machine, remote_code, agent, read_only, unclear.
+    write_outside, delete, install, push, privilege, kill, permissions, machine, remote_code, agent, secrets, unclear.
     """
 
     dangerous: bool
@@ -39,69 +41,112 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 _FINE = Verdict(dangerous=False)
 
+_WRITERS = frozenset(("write_file", "patch"))
+_FILE_TOOLS = _WRITERS | {"read_file", "search_files"}
 #: Tools whose calls may be anything else than harmless.
-JUDGED = frozenset(("terminal", "write_file", "patch", "execute_code"))
-
-
-def _verdict(category: str, reason: str) -> Verdict:
-    return Verdict(dangerous=True, category=category, reason=reason)
+JUDGED = _FILE_TOOLS | {"terminal", "execute_code"}
 
 
 def classify(
     tool: str,
     arguments: Mapping[str, Any],
     workspace: str,
-    read_only: bool = False,
     *,
     cwd: str | None = None,
     home: str | None = None,
 ) -> Verdict:
-    """Judge one call.
+    """Judge one call by the first of its steps that needs consent. Arguments as `examine`."""
+    for step in examine(tool, arguments, workspace, cwd=cwd, home=home):
+        if step.category:
+            return Verdict(dangerous=True, category=step.category, reason=step.reason)
+    return _FINE
+
+
+def examine(
+    tool: str,
+    arguments: Mapping[str, Any],
+    workspace: str,
+    *,
+    cwd: str | None = None,
+    home: str | None = None,
+    private: tuple[str, ...] = (),
+) -> tuple[Step, ...]:
+    """Return what a call does, step by step, each with the reason why it needs consent, if it does.
 
     `workspace` is the absolute directory in which a task may do as it likes; `cwd` where its session stands now
-    (default: the workspace); `home` what `~` means (default: the user's). `read_only` allows only what
-    `allowed_read_only` does.
+    (default: the workspace); `home` what `~` means (default: the user's); `private` the runtime's own files.
     """
-    if tool not in JUDGED:
-        return _FINE
     user_home = os.path.expanduser("~") if home is None else home
-    places = Places(workspace=workspace, cwd=cwd if cwd is not None else workspace, home=user_home)
+    places = Places(
+        workspace=workspace, cwd=cwd if cwd is not None else workspace, home=user_home, private=tuple(private)
+    )
     command = arguments.get("command")
     if tool == "terminal" and isinstance(command, str):
-        if read_only:
-            permission = allowed_read_only(command)
-            return _FINE if permission.allowed else _verdict("read_only", permission.reason)
         workdir = arguments.get("workdir")
         if isinstance(workdir, str) and workdir:
             places = msgspec.structs.replace(places, cwd=places.absolute(workdir))
         return _command(command, places)
-    if tool in ("write_file", "patch"):
-        if read_only:
-            return _verdict("read_only", "this task may only look")
-        return _file(str(arguments.get("path", "")), places)
+    if tool in _FILE_TOOLS:
+        return _file(tool, str(arguments.get("path") or "."), places)
     code = arguments.get("code")
-    if tool == "execute_code" and isinstance(code, str) and (found := CODE.search(code)) is not None:
-        return _verdict("unclear", f"its code may delete, send or start programs ({found.group()})")
-    return _FINE
+    if tool == "execute_code" and isinstance(code, str):
+        return _code(code, places)
+    return (Step(hosts=_hosts(arguments)),)
 
 
-def _file(path: str, places: Places) -> Verdict:
-    target = places.absolute(path)
-    if target is None or not places.inside(target, temporary=False):
-        return _verdict("write_outside", f"it writes outside the working directory ({path})")
-    if places.is_dotfile(target):
-        return _verdict("write_outside", f"it writes a settings file in the home directory ({path})")
-    return _FINE
+def _hosts(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The machines that a tool of the web is sent to: whatever of its arguments is an address."""
+    found: list[str] = []
+    for value in arguments.values():
+        words = value if isinstance(value, (list, tuple)) else (value,)
+        found.extend(host for host in hosts_of("", [word for word in words if isinstance(word, str)]))
+    return tuple(dict.fromkeys(found))
 
 
-def _command(command: str, places: Places) -> Verdict:
+def _file(tool: str, path: str, places: Places) -> tuple[Step, ...]:
+    target, writes = places.absolute(path), tool in _WRITERS
+    known = (target,) if target is not None else ()
+    if writes and (target is None or not places.inside(target, temporary=False)):
+        return (_reason("write_outside", f"it writes outside the working directory ({path})", known),)
+    if writes and target is not None and places.is_dotfile(target):
+        return (_reason("write_outside", f"it writes a settings file in the home directory ({path})", known),)
+    if writes and target is not None and places.is_guarded(target):
+        return (_reason("write_outside", f"it changes what runs by itself later ({path})", known),)
+    whole = tool == "search_files" and target is not None and covers(target, places.home.rstrip("/") + "/.ssh")
+    if target is not None and (places.holds_keys(target) or whole and not covers(places.workspace, target)):
+        return (_reason("secrets", f"it reads keys or logins ({path})", known),)
+    return (Step(paths=known),)
+
+
+def _reason(category: str, reason: str, paths: tuple[str, ...]) -> Step:
+    return Step(category=category, reason=reason, targets=paths, paths=paths)
+
+
+def _code(code: str, places: Places) -> tuple[Step, ...]:
+    judge = CommandJudge(places, RULES)
+    try:
+        judge_code(judge, code, "execute_code")
+    except Danger as danger:
+        judge.note(danger.category, danger.reason)
+    return tuple(judge.steps) or (Step(),)
+
+
+def _command(command: str, places: Places) -> tuple[Step, ...]:
     try:
         commands = parse(command)
-        if _FORK_BOMB.search(command):
-            return _verdict("machine", "it starts itself without end (a fork bomb)")
-        CommandJudge(places, RULES).judge(commands)
-    except Danger as danger:
-        return _verdict(danger.category, danger.reason)
     except Unreadable as error:
-        return _verdict("unclear", f"the command cannot be read ({error})")
-    return _FINE
+        return (Step(category="unclear", reason=f"the command cannot be read ({error})"),)
+    judge = CommandJudge(places, RULES)
+    if is_fork_bomb(command):
+        judge.note("machine", "it starts itself without end (a fork bomb)")
+    judge.judge(commands)
+    return tuple(judge.steps)
+
+
+def is_fork_bomb(command: str) -> bool:
+    """Whether a function of the command starts itself in a pipe or in the background."""
+    for match in _FUNCTION.finditer(command):
+        name, body = re.escape(match.group(1) or match.group(2)), match.group(3)
+        if re.search(rf"(?:^|[\s;&|({{]){name}(?=[\s;&|)}}]|$)", body) and re.search(r"[|&]", body.replace("&&", "")):
+            return True
+    return False

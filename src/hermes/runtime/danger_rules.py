@@ -10,6 +10,7 @@ __all__ = [
     "AGENTS",
     "CODE",
     "CODE_FLAGS",
+    "COMMANDS_IN_VARIABLES",
     "CONTAINER_READS",
     "DELETES",
     "DESTINATIONS",
@@ -17,13 +18,19 @@ __all__ = [
     "INSTALLERS",
     "INSTALL_WORDS",
     "KEYWORDS",
+    "KEY_PLACES",
     "KILLS",
+    "LOADS",
     "MACHINE",
+    "NETWORK",
     "OUTPUT_OPTIONS",
     "PRIVILEGE",
     "PUBLISHERS",
+    "READS_TREES",
     "REMOTE",
     "SHELLS",
+    "SUBCOMMANDS",
+    "SYSTEM_KEY_PLACES",
     "WRAPPERS",
     "WRITES_ALL",
 ]
@@ -33,6 +40,49 @@ KEYWORDS = frozenset(
 )
 
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "busybox", "csh", "tcsh"})
+
+#: Where keys and logins lie, below the home directory and below the root.
+KEY_PLACES: tuple[str, ...] = tuple(
+    """.ssh .gnupg .aws .azure .config/gcloud .config/gh .config/hub .config/op .config/rclone .kube .docker/config.json
+    .netrc .git-credentials .config/git/credentials .npmrc .pypirc .cargo/credentials .cargo/credentials.toml .pgpass
+    .my.cnf .password-store .local/share/keyrings .vault-token .terraform.d/credentials.tfrc.json .huggingface/token
+    .cache/huggingface/token .mozilla .config/google-chrome .config/chromium .bash_history .zsh_history
+    .hermes/.env .hermes/auth.json .claude/.credentials.json .codex/auth.json .config/containers/auth.json""".split()
+)
+SYSTEM_KEY_PLACES: tuple[str, ...] = tuple(
+    "etc/shadow etc/gshadow etc/sudoers etc/sudoers.d etc/ssl/private run/secrets var/run/secrets proc/kcore".split()
+)
+
+#: Programs whose first word says what they do.
+SUBCOMMANDS = frozenset(
+    """git npm pnpm yarn pip pip3 uv poetry cargo go docker podman kubectl helm gh glab apt apt-get brew gem conda
+    terraform systemctl make npx aws gcloud az hf""".split()
+)
+
+#: Programs that read whole trees.
+READS_TREES = frozenset(
+    {"cp", "tar", "bsdtar", "zip", "7z", "rsync", "grep", "egrep", "rg", "ag", "ack", "cpio", "pax"}
+)
+
+#: Variables whose value is a command that some program runs.
+COMMANDS_IN_VARIABLES = frozenset(
+    """GIT_SSH_COMMAND GIT_SSH GIT_EDITOR GIT_PAGER GIT_SEQUENCE_EDITOR GIT_EXTERNAL_DIFF GIT_ASKPASS GIT_PROXY_COMMAND
+    SSH_ASKPASS SUDO_ASKPASS PAGER MANPAGER SYSTEMD_PAGER EDITOR VISUAL BROWSER LESSOPEN LESSCLOSE RSYNC_RSH CVS_RSH
+    SVN_SSH PROMPT_COMMAND FCEDIT SHELL""".split()
+)
+#: Variables that make other programs load a file or take an order.
+LOADS = re.compile(
+    r"LD_(?:PRELOAD|AUDIT)|DYLD_INSERT_LIBRARIES|BASH_ENV|ENV|PS4|IFS|BASHOPTS|SHELLOPTS|PERL5OPT|PERL5DB|RUBYOPT"
+    r"|PYTHONSTARTUP|PYTHONINSPECT|PYTHONHOME|PYTHONWARNINGS|NODE_OPTIONS|JAVA_TOOL_OPTIONS|TAR_OPTIONS|MAKEFLAGS"
+    r"|GIT_CONFIG.*|GIT_EXEC_PATH|GIT_TEMPLATE_DIR|GIT_DIR|GIT_WORK_TREE|ZDOTDIR|GCONV_PATH|LESS|NODE_REPL_HISTORY"
+    r"|HERMES_.*|PATH_SEPARATOR|BASH_FUNC_.*"
+)
+
+#: Programs that talk to a machine named by their words.
+NETWORK = frozenset(
+    """curl wget fetch aria2c http https ssh scp sftp ftp lftp telnet nc ncat netcat rsync mosh ping dig nslookup host
+    whois""".split()
+)
 
 PRIVILEGE = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "run0", "gosu", "setpriv", "visudo"})
 
@@ -45,7 +95,8 @@ MACHINE = frozenset(
     vgremove pvremove mdadm zpool zfs systemctl service rc-service initctl launchctl shutdown reboot halt poweroff init
     telinit mount umount swapoff swapon useradd userdel usermod adduser deluser groupadd groupdel passwd chpasswd chsh
     iptables ip6tables nft ufw firewall-cmd modprobe rmmod insmod chroot nsenter update-rc.d chkconfig loginctl
-    hostnamectl timedatectl at batch systemd-run dmsetup setcap chattr setfacl""".split()
+    hostnamectl timedatectl at batch systemd-run dmsetup setcap chattr setfacl unshare capsh machinectl bwrap kexec
+    debugfs start-stop-daemon""".split()
 )
 
 AGENTS = frozenset(
@@ -77,6 +128,36 @@ WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
     "xargs": (frozenset({"-I", "-n", "-P", "-L", "-d", "-a", "-E", "-s", "--max-args", "--max-procs", "--replace"}), 0),
     "parallel": (frozenset({"-j", "--jobs", "-I", "-a"}), 0),
     "uvx": (frozenset(), 0),
+    # what gains rights or another view of the machine needs consent by its name, and its command is judged as well
+    "sudo": (frozenset("-u -g -h -p -C -r -t -T -U -D -R --user --group --host --prompt --chdir".split()), 0),
+    "doas": (frozenset({"-u", "-C"}), 0),
+    "pkexec": (frozenset({"--user"}), 0),
+    "runuser": (frozenset({"-u", "-g", "-G"}), 0),
+    "gosu": (frozenset(), 1),
+    "setpriv": (frozenset({"--reuid", "--regid", "--groups"}), 0),
+    "chroot": (frozenset(), 1),
+    "unshare": (frozenset({"-R", "-w", "-S", "-G", "--root", "--wd"}), 0),
+    "firejail": (frozenset(), 0),
+    "proot": (frozenset({"-r", "-b", "-w"}), 0),
+    "fakeroot": (frozenset({"-l", "-s", "-i"}), 0),
+    "prlimit": (frozenset({"-p", "--pid"}), 0),
+    "numactl": (frozenset(), 0),
+    "ltrace": (frozenset({"-o", "-e", "-p", "-s"}), 0),
+    "valgrind": (frozenset(), 0),
+    "setarch": (frozenset(), 0),
+    "linux32": (frozenset(), 0),
+    "linux64": (frozenset(), 0),
+    "script": (frozenset({"-c", "--command", "-O", "-I", "-B", "-T", "-m"}), 0),
+    "tini": (frozenset({"-p", "-e"}), 0),
+    "dumb-init": (frozenset(), 0),
+    "chronic": (frozenset(), 0),
+    "ts": (frozenset(), 0),
+    "faketime": (frozenset({"-f"}), 1),
+    "rlwrap": (frozenset(), 0),
+    "run-parts": (frozenset(), 0),
+    "start-stop-daemon": (frozenset(), 0),
+    "daemonize": (frozenset(), 0),
+    "not": (frozenset(), 0),
 }
 
 INSTALLERS = frozenset(
@@ -200,8 +281,17 @@ CODE_FLAGS: dict[str, tuple[str, ...]] = {
     "bun": ("-e", "--eval"),
     "perl": ("-e", "-E", "-ne", "-pe", "-i", "-pi", "-n", "-p"),
     "ruby": ("-e",),
-    "php": ("-r",),
+    "php": ("-r", "-B", "-R", "-E"),
     "lua": ("-e",),
+    "luajit": ("-e",),
+    "tclsh": (),
+    "guile": ("-c", "-e"),
+    "Rscript": ("-e",),
+    "julia": ("-e", "-E"),
+    "elixir": ("-e",),
+    "ghc": ("-e",),
+    "groovy": ("-e",),
+    "jshell": (),
     "osascript": ("-e",),
     "awk": (),
     "gawk": (),
@@ -210,9 +300,14 @@ CODE_FLAGS: dict[str, tuple[str, ...]] = {
 
 #: Code in other languages that deletes, starts programs or sends; judged by its words, since it cannot be read here.
 CODE = re.compile(
-    r"rmtree|os\.(?:remove|unlink|rmdir|removedirs|system|popen|exec|spawn|kill|chmod|chown|truncate|rename|replace)"
+    r"rmtree|os\.(?:remove|unlink|rmdir|removedirs|system|popen|exec|spawn|posix_spawn|kill|chmod|chown|truncate|rename"
+    r"|replace|fork|symlink|link|setuid)"
     r"|\.unlink\(|\.rmdir\(|subprocess|pty\.spawn|__import__|\bexec\(|\beval\(|shutil\.(?:move|chown)|ctypes"
     r"|child_process|rmSync|unlinkSync|rimraf|fs\.(?:rm|unlink|rmdir)|execSync|spawnSync|process\.kill"
     r"|\bunlink\b|\bsystem\b|`|\bqx\b|\brmdir\b|FileUtils|File\.delete|IO\.popen|do shell script|Deno\.remove"
+    r"|\bfork\b|importlib|getattr\(|globals\(|__builtins__|marshal|b64decode|fromhex|codecs|symlink|\bdlopen\b"
+    r"|hardlink_to|\.ssh\b|/proc/|urlopen|http\.client|create_connection|requests\.|httpx|aiohttp|fetch\("
+    r"|XMLHttpRequest|Deno\.Command|Bun\.spawn|Process\.spawn|Kernel|\bopen\b[^\n]*\|\s*[\"']"
+    r"|while\s*\(?\s*(?:1|True|true)\b[^\n]*(?:append|\+=|push)"
     r"|\|&?\s*\"|getline|socket\.socket|urlopen\([^)]*data|requests\.(?:post|put|delete|patch)"
 )

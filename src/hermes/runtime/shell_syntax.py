@@ -21,7 +21,15 @@ VARIABLE = re.compile("\ue000([A-Za-z_0-9@*#?!$-]+)\ue001")
 MAX_LENGTH = 200_000
 _MAX_DEPTH = 10
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|[0-9@*#?!$-]")
-_MARKS = re.compile("[\ue000-\ue002]")
+_MARKS = re.compile("[\ue000-\ue005]")
+#: Unquoted { , } while a word is read: only those can be a brace expansion.
+_BRACES = {"{": "\ue003", ",": "\ue004", "}": "\ue005"}
+_BACK = {ord(mark): ch for ch, mark in _BRACES.items()}
+_ALTERNATIVES = re.compile(
+    "\ue003([^\ue003\ue005]*\ue004[^\ue003\ue005]*|[^\ue003-\ue005]+\\.\\.[^\ue003-\ue005]+)\ue005"
+)
+_LITERAL = re.compile("\ue003[^\ue003-\ue005]*\ue005")
+_MAX_ALTERNATIVES = 500
 _REDIRECT = re.compile(r"(\d*|&)(>>|>\||>&|<<<|<<-?|<&|<>|>|<)")
 
 
@@ -97,7 +105,7 @@ class _Parser:
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
         elif self.text.startswith(("<(", ">("), self.at):
-            self.words.append(self.word())
+            self.words.extend(self.spread())
         elif redirect is not None:
             self.redirect(redirect)
         elif ch in ";&|":
@@ -107,7 +115,7 @@ class _Parser:
             self.close()
             self.found.append(Simple(words=(ch,)))
         else:
-            self.words.append(self.word())
+            self.words.extend(self.spread())
 
     def operator(self, ch: str) -> None:
         """Read ; & && | || |& and end the command before it."""
@@ -148,7 +156,7 @@ class _Parser:
         if self.at >= len(self.text):
             raise Unreadable("a redirection has no target")
         quoted = self.text[self.at] in "'\"\\"
-        target = self.word()
+        target = self.word().translate(_BACK)
         if operator in {"<<", "<<-"}:
             self.pending.append((target, quoted, operator == "<<-"))
         elif operator == "<<<":
@@ -175,8 +183,28 @@ class _Parser:
             if not quoted:
                 self.expansions(body)
 
+    def spread(self) -> list[str]:
+        """Read one word and return what its braces make of it."""
+        done: list[str] = []
+        open_ = [self.word()]
+        while open_:
+            word = open_.pop(0)
+            match = _ALTERNATIVES.search(word)
+            if match is None:
+                literal = _LITERAL.sub(lambda found: found.group().translate(_BACK), word)
+                if literal != word:
+                    open_.insert(0, literal)
+                else:
+                    done.append(word.translate(_BACK))
+                continue
+            found = match.group(1).split("\ue004") if "\ue004" in match.group(1) else [UNKNOWN]
+            open_ = [word[: match.start()] + one + word[match.end() :] for one in found] + open_
+            if len(open_) + len(done) > _MAX_ALTERNATIVES:
+                raise Unreadable("its braces stand for too many words")
+        return done
+
     def word(self) -> str:
-        """Read one word with its quotes and expansions."""
+        """Read one word with its quotes and expansions; unquoted braces and commas are marked."""
         out: list[str] = []
         if self.text[self.at] == "~" and re.match(r"~(?=[/\s;&|)]|$)", self.text[self.at :]):
             out.append("\ue000HOME\ue001")
@@ -203,7 +231,7 @@ class _Parser:
             elif array:
                 out.append(self.expansions(self.bracketed(self.at + 1)))
             else:
-                out.append(ch)
+                out.append(_BRACES.get(ch, ch))
                 self.at += 1
         if self.at == start and not out:
             self.at += 1  # never stand still
