@@ -112,20 +112,20 @@ class LearnedLimit:
         """The provider accepted the request of `permit`."""
         now = self._now()
         self._answered = now
-        self._bucket.accepted(permit, now, self.in_flight - 1)
         if self.in_flight >= int(self.at_once) or self.waiting and self._bucket.rate is None:
             self.at_once += 2.0 if self._ramp else 1.0 / self.at_once
             if self.waiting:
                 self._pump()
 
-    def limited(self, permit: float, wait: float | None) -> None:
-        """The provider refused the request for its rate; `wait` are the seconds it named."""
+    def limited(self, permit: float, wait: float | None, *, tokens: float | None = None) -> None:
+        """The provider refused the request for its rate; `wait` are the seconds it named. `tokens`: it was the number
+        of these that was too much."""
         now = self._now()
         self.refused += 1
         fresh = permit > self._episode
         if fresh:
             self._shrink(now)
-        self._bucket.refused(now, fresh=fresh, under_way=max(0, self.in_flight - 1))
+        self._bucket.refused(permit, now, fresh=fresh, tokens=tokens)
         if wait is not None:
             self._paused = max(self._paused, now + wait)
         self._rearm()
@@ -142,10 +142,7 @@ class LearnedLimit:
     def reported(self, kind: str, limit: float, remaining: float, reset: float) -> None:
         """What headers say: of `limit` requests (or tokens) `remaining` are left, all are back in `reset` seconds."""
         now = self._now()
-        if kind == "tokens":
-            self._bucket.report_tokens(now, limit, remaining, reset)
-        else:
-            self._bucket.report(now, limit, remaining, reset, under_way=max(0, self.in_flight - 1))
+        self._bucket.report(kind, now, limit, remaining, reset, max(0, self.in_flight - 1))
         if self.waiting:
             self._rearm()
 

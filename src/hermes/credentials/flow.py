@@ -1,0 +1,231 @@
+"""A token bucket whose rate and size are learned from when a provider refuses: of requests, or of tokens.
+
+The provider takes a request out of its bucket about when it is sent, and at a refusal its bucket is empty. The rate is
+therefore the smallest one with which a bucket that was empty at an early refusal could have given all that was accepted
+until a later one; what it could not hold while nobody asked is lost in that reckoning as it was lost in fact. What
+other processes sent counts as theirs. It keeps no time of its own: each call says when it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["Flow"]
+
+#: Growth of the rate in a second while everything is used: before and after the rate was measured.
+SEARCH, PROBE = 0.15, 0.01
+#: Seconds of growth at most between two looks: while all are held back nothing is tried.
+LEAP = 0.25
+#: Share of a measured rate that is used, so that the provider's bucket fills again.
+MARGIN = 0.975
+#: Share of the size that is taken at once after a pause: what stays in the provider's bucket lets the rate be found out.
+SPARED = 0.5
+#: Seconds and accepted requests, of which one has to be reached for a time to measure anything; longest time that does.
+SHORTEST, FEWEST, LONGEST = 2.0, 60, 60.0
+#: What is left of the rate at a refusal that measures nothing.
+CUT = 0.85
+#: Seconds of sending that are counted as one moment, and how many such moments are remembered.
+MOMENT, REMEMBERED = 0.05, 1200
+#: Steps of halving in which a rate is found, to a thousandth; how much larger one is tried to see whether it matters.
+HALVINGS, TRIAL = 14, 0.05
+
+
+class Flow:
+    """The bucket. `rate` is what it gains in a second, None until a limit was met; `size` what it holds at most.
+
+    `share` of both are for this process.
+    """
+
+    def __init__(self) -> None:
+        self.rate: float | None = None
+        self.size = 1.0
+        self.level = 0.0
+        self.share = 1.0
+        self.told = False  # by the provider: nothing is to be found out
+        self.refused_at: float | None = None
+        self.sent = 0.0
+        self._at = 0.0
+        self._measured = False
+        self._due = False
+        self._cut = False
+        self._first: float | None = None
+        self._rushed = (0.0, 0.0)
+        self._empties: deque[float] = deque()
+        self._sends: deque[list[float]] = deque(maxlen=REMEMBERED)  # [moment, amount, how many]
+        self._others: deque[list[float]] = deque(maxlen=64)  # [since, amount a second]
+
+    # -- taking -----------------------------------------------------------------------------------------------------
+
+    def ready(self, now: float, amount: float, *, pressed: bool = True) -> bool:
+        """Whether there is `amount`. `pressed`: more wait, so the rate may be tried."""
+        if self.rate is None:
+            return True
+        self._fill(now, pressed)
+        return self.level >= min(amount, self.held)
+
+    def spend(self, now: float, amount: float) -> None:
+        """Take `amount` out."""
+        self.sent += amount
+        sends = self._sends
+        if sends and now - sends[-1][0] < MOMENT:
+            last = sends[-1]
+            last[1] += amount
+            last[2] += 1
+        else:
+            sends.append([now, amount, 1])
+        if self.rate is not None:
+            self.level -= amount
+
+    def delay(self, now: float, amount: float) -> float:
+        """Seconds until there is `amount`."""
+        if self.rate is None:
+            return 0.0
+        self._fill(now, False)
+        return max(0.0, (min(amount, self.held) - self.level) / (self.rate * self.share))
+
+    @property
+    def held(self) -> float:
+        """What this process takes at once."""
+        return max(1.0, self.size * self.share * (1.0 if self.told else SPARED))
+
+    def _fill(self, now: float, pressed: bool) -> None:
+        if self._due:
+            self._learn(now)
+        rate, passed = self.rate, now - self._at
+        if rate is None or passed <= 0:
+            return
+        self._at = now
+        self.level = min(self.held, self.level + rate * self.share * passed)
+        if pressed and not self.told:
+            self.rate = rate * (1.0 + (PROBE if self._measured else SEARCH) * min(passed, LEAP))
+
+    # -- learning ---------------------------------------------------------------------------------------------------
+
+    def refuse(self, sent: float, now: float, amount: float, *, fresh: bool) -> None:
+        """What was sent at `sent` was refused: the bucket was empty. `fresh`: since the rate was last put right."""
+        for moment in reversed(self._sends):
+            if moment[0] <= sent:
+                if moment[1] >= amount:
+                    moment[1] -= amount
+                    moment[2] -= 1
+                break
+        self.refused_at = now
+        self.level, self._at = 0.0, now
+        if self.told:
+            return
+        if self._first is None:
+            self._first = sent
+            self._empties.append(sent)
+            self.rate = max(1.0, amount, self._rush()[0])
+        elif fresh:
+            self._empties.append(sent)
+            self._cut = True
+        elif self._empties and sent < self._empties[-1] and (len(self._empties) < 2 or sent > self._empties[-2]):
+            self._empties[-1] = sent  # it was empty before, only that answer came later
+        self._due = True
+
+    def _rush(self) -> tuple[float, float]:
+        """What went through in the second before the first refusal, which the provider's bucket held, and how long
+        that took."""
+        first = self._first
+        if first is None:
+            return 0.0, 0.0
+        parts = [each for each in self._sends if first - 1.0 < each[0] <= first]
+        return sum(each[1] for each in parts), first - parts[0][0] if parts else 0.0
+
+    def _learn(self, now: float) -> None:
+        """Put rate and size right after the refusals of an episode."""
+        self._due = False
+        empties = self._empties
+        while len(empties) > 1 and now - empties[0] > LONGEST:
+            empties.popleft()
+        begin, end = empties[0], empties[-1]
+        span = end - begin
+        parts = [each for each in self._sends if begin < each[0] < end]
+        total, count = sum(each[1] for each in parts), sum(each[2] for each in parts)
+        long_enough = total > 0 and span > 0 and (span >= SHORTEST or count >= FEWEST)
+        rate = self._fitting(parts, span, total) if long_enough else 0.0
+        if rate > 0:
+            self.rate, self._measured = max(0.05, MARGIN * rate), True
+            self.size = max(1.0, self._rushed[0] - rate * self._rushed[1])
+        elif self._cut:
+            self.rate = max(0.05, CUT * (self.rate or 1.0))
+        elif len(empties) == 1 and not self._measured:
+            self._rushed = self._rush()
+            self.size = max(1.0, self._rushed[0])
+            self.rate = max(self.size, 1.0)
+        self._cut = False
+        after = [each for each in self._sends if each[0] > end]
+        left = self._replay(after, end, now, self.rate or 0.0)
+        self.level, self._at = min(self.held, max(0.0, left * self.share)), now
+
+    def _fitting(self, parts: list[list[float]], span: float, total: float) -> float:
+        """The smallest rate that allows `parts` between the first and the last refusal; 0 where the bucket was full
+        just before that, since larger ones allow them as well."""
+        begin, end = self._empties[0], self._empties[-1]
+        total += self._foreign(begin, end)
+        low, high = 0.0, 4.0 * total / span
+        if self._replay(parts, begin, end, high) < 0:
+            return total / span  # more went at once than the bucket was thought to hold
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            if self._replay(parts, begin, end, middle) < 0:
+                low = middle
+            else:
+                high = middle
+        gained = self._replay(parts, begin, end, (1 + TRIAL) * high) - self._replay(parts, begin, end, high)
+        since_full = gained / (TRIAL * high)
+        return high if since_full > SHORTEST / 2 or since_full * high > FEWEST / 2 else 0.0
+
+    def _replay(self, parts: list[list[float]], begin: float, end: float, rate: float) -> float:
+        """The level at `end` of a bucket that was empty at `begin` and gains `rate`."""
+        level, at, size = 0.0, begin, self.size
+        for when, amount, _ in parts:
+            if when > at:
+                level = min(size, level + rate * (when - at) - self._foreign(at, when))
+                at = when
+            level -= amount
+        return min(size, level + rate * (end - at) - self._foreign(at, end))
+
+    # -- other processes --------------------------------------------------------------------------------------------
+
+    def others(self, since: float, now: float, amount: float) -> None:
+        """Other processes sent `amount` between `since` and `now`, and go on like that."""
+        speed = amount / max(0.001, now - since)
+        known = self._others
+        if not known and not speed:
+            return
+        if known and known[-1][0] >= since:
+            known[-1][1] = speed
+        else:
+            known.append([since, speed])
+        known.append([now, speed])
+
+    def _foreign(self, begin: float, end: float) -> float:
+        """What other processes sent meanwhile."""
+        if not self._others:
+            return 0.0
+        found, until = 0.0, end
+        for since, speed in reversed(self._others):
+            if since < until:
+                found += speed * (until - max(since, begin))
+                until = since
+            if until <= begin:
+                break
+        return found
+
+    def tell(self, now: float, size: float, level: float, rate: float) -> None:
+        """The provider says what it is: of `size` there are `level`, and `rate` a second comes back."""
+        self.told = True
+        self.size, self.level, self._at, self.rate = size, level * self.share, now, rate
+
+    def adopt(self, rate: float, size: float, now: float) -> None:
+        """Take over what another process has found out, or what the provider said."""
+        if self.rate is None:
+            self.level, self._at = 0.0, now
+        self.rate, self.size = max(0.05, rate), max(1.0, size)
+        self._measured, self._due, self._cut = True, False, False
+        if self._first is None:
+            self._first = now
+        if not self._empties:
+            self._empties.append(now)
