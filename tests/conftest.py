@@ -2,4 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 pytest_plugins = ["hermes.testing.fixtures"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests said of themselves (`record_property("said", …)`), also those that passed on another worker."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties:
+                if name == "said" and report.when == "call":
+                    terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}: {value}")

@@ -1,6 +1,6 @@
 """The process is killed with SIGKILL at a commit, another takes the session up, and the end is as if nothing had been.
 
-`make test` kills at 24 places spread over the run, `make crash` at every one.
+`make test` kills at 24 places spread over the run, one of them inside a compaction, `make crash` at every one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -66,40 +67,49 @@ def killed_at(base: Path, place: str, good: Path) -> str:
     return ""
 
 
-def kill_everywhere(places: list[str], good: Path, tmp_path: Path) -> None:
+def kill_everywhere(places: list[str], good: Path, tmp_path: Path, say: Callable[[str, object], None]) -> None:
     with ThreadPoolExecutor(max_workers=2) as pool:
         found = list(pool.map(lambda item: killed_at(tmp_path / str(item[0]), item[1], good), enumerate(places)))
     reached = [text for text in found if "not reached" not in text]
-    print(f"killed at {len(reached)} of {len(places)} places")
+    say("said", f"killed at {len(reached)} of {len(places)} places")
     assert [text for text in reached if text] == []
     assert len(reached) >= len(places) * 0.9, [text for text in found if "not reached" in text]
 
 
 @pytest.mark.fault("B013")
-@pytest.mark.timeout(150)
-def test_killed_at_places_spread_over_the_run(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
+@pytest.mark.timeout(300)
+def test_killed_at_places_spread_over_the_run(
+    undisturbed: tuple[Path, list[str]], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     good, places = undisturbed
+    inside = next(place for place in places if "|compaction|1|after" in place)
     # Names of both sides of a commit stand beside each other: take one side and the other in turn.
-    chosen = [places[number * (len(places) - 2) // SPREAD // 2 * 2 + number % 2] for number in range(SPREAD)]
-    kill_everywhere(chosen, good, tmp_path)
+    rest = [place for place in places if place != inside]
+    spread = [rest[number * (len(rest) - 2) // (SPREAD - 1) // 2 * 2 + number % 2] for number in range(SPREAD - 1)]
+    kill_everywhere([*spread, inside], good, tmp_path, record_property)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_at_every_place(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_killed_at_every_place(
+    undisturbed: tuple[Path, list[str]], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     good, places = undisturbed
-    kill_everywhere(places, good, tmp_path)
+    assert sum("|compaction|" in place for place in places) >= 2
+    kill_everywhere(places, good, tmp_path, record_property)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_again_and_again_in_one_run(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_killed_again_and_again_in_one_run(
+    undisturbed: tuple[Path, list[str]], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     good, places = undisturbed
     kills = 0
     while run(tmp_path, HERMES_CRASH_AT=f"#{STEP}") == -9:
         kills += 1
         assert kills < len(places), "a process that is killed again and again never comes to an end"
-    print(f"killed {kills} times")
+    record_property("said", f"killed {kills} times in one run, at every {STEP}th commit")
     assert kills >= 5
     assert outcome(tmp_path)["summary"] == outcome(good)["summary"]
     assert max(effects(tmp_path).values()) == 1

@@ -5,7 +5,9 @@ again on the same home it takes the session up. It writes `WORK/result.json` whe
 `HERMES_CRASH_AT` set to the name of a place the process kills itself there with SIGKILL; with `HERMES_CRASH_LIST` set
 to a path it writes the names of all places it passes. A place is `PATH|OPERATIONS|NUMBER|before` (or `after`): the
 commit with that number among those of the task at PATH with the same operations; `#N` is the N-th commit of the
-process, whatever it writes. What a task does is chosen by its path, so that concurrency changes no answer.
+process, whatever it writes. One task prints so much that its history is compacted: `PATH|compaction|NUMBER|before` is
+the moment when the summary is asked for, `after` the one when it has come and its segment is not written yet. What a
+task does is chosen by its path, so that concurrency changes no answer.
 """
 
 from __future__ import annotations
@@ -26,26 +28,51 @@ import msgspec
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
 from hermes.config import find_home, load
 from hermes.core.codec import decode_entry
-from hermes.core.messages import Assistant, Entry, Notice, Steer, ToolResult, User, plain_text
-from hermes.core.model import ModelRequest
+from hermes.core.events import Envelope, TurnEnded
+from hermes.core.messages import Assistant, Entry, Notice, Steer, Summary, ToolResult, User, plain_text
+from hermes.core.model import ModelProfile, ModelRequest
 from hermes.credentials import Endpoint
 from hermes.store.ops import AddEvent, AddOwner, AddTask, PutSegment, Store, Ticket, Unit
 from hermes.testing.scripted import EndlessModel, Reply, call, reply
 
-__all__ = ["CrashStore", "main", "normal_histories"]
+__all__ = ["CrashStore", "Places", "main", "normal_histories"]
 
 _LEAVES = 3
+#: The task whose history is compacted, the bytes it prints for that, and the window of its model: more than half of it
+#: is too much, a request of these tasks has about 4,000 tokens, and the model reads about 8,000 of what was printed.
+_TALKATIVE, _PRINTS, _WINDOW = "0.1", 40_000, 18_000
+
+
+class Places:
+    """The places of a run: those that are passed are listed, and one of them is the end of the process."""
+
+    def __init__(self, at: str, listing: str) -> None:
+        self.at = at
+        self._listing = listing
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def name(self, path: str, what: str) -> str:
+        """The name of the next place of a kind at the task of a path, without its side; both sides are listed."""
+        self._seen[path, what] += 1
+        place = f"{path}|{what}|{self._seen[path, what]}"
+        if self._listing:
+            with open(self._listing, "a", encoding="utf-8") as file:
+                file.write(f"{place}|before\n{place}|after\n")
+        return place
+
+    def reach(self, place: str) -> None:
+        """Die here if this is the place."""
+        if place == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class CrashStore:
     """A store that passes everything on to another and dies at one place. Reads are the inner store's own."""
 
-    def __init__(self, inner: Store, at: str, listing: str) -> None:
+    def __init__(self, inner: Store, places: Places) -> None:
         self._inner = inner
-        self._at = at
-        self._listing = listing
+        self._places = places
         self._paths: dict[str, str] = {}
-        self._seen: Counter[tuple[str, str]] = Counter()
         self._last: asyncio.Task[None] | None = None
         self._count = 0
 
@@ -57,14 +84,11 @@ class CrashStore:
         place = self._place(unit)
         if place is None:
             return self._inner.submit(unit)
-        if self._listing:
-            with open(self._listing, "a", encoding="utf-8") as file:
-                file.write(f"{place}|before\n{place}|after\n")
         self._count += 1
-        if self._at in (f"{place}|before", f"#{self._count}"):
-            os.kill(os.getpid(), signal.SIGKILL)
+        self._places.reach(f"{place}|before")
+        self._places.reach(f"#{self._count}")
         ticket = self._inner.submit(unit)
-        if f"{place}|after" == self._at:  # nobody may be waiting for this commit
+        if f"{place}|after" == self._places.at:  # nobody may be waiting for this commit
             self._last = asyncio.get_running_loop().create_task(_die_after(ticket))
         return ticket
 
@@ -83,9 +107,7 @@ class CrashStore:
             kinds.append(type(op).__name__)
         if not kinds:
             return None
-        key = (path or "0", "+".join(kinds))
-        self._seen[key] += 1
-        return f"{key[0]}|{key[1]}|{self._seen[key]}"
+        return self._places.name(path or "0", "+".join(kinds))
 
 
 async def _die_after(ticket: Ticket) -> None:
@@ -113,11 +135,24 @@ def _last_results(request: ModelRequest) -> list[ToolResult]:
 
 
 def _append(path: str, mark: str) -> Reply:
-    return reply(calls=[call("terminal", command=f"echo {path}-{mark} >> effects.txt")])
+    much = f"; head -c {_PRINTS} /dev/zero | tr '\\0' x" if (path, mark) == (_TALKATIVE, "a") else ""
+    return reply(calls=[call("terminal", command=f"echo {path}-{mark} >> effects.txt{much}")])
 
 
 def _done(request: ModelRequest, name: str) -> bool:
-    return any(isinstance(e, Assistant) and any(c.raw and name in c.raw for c in e.calls) for e in request.entries)
+    """Whether a call with `name` in it was made, or is told of in the summary of what was left out."""
+    for entry in request.entries:
+        if isinstance(entry, Assistant) and any(made.raw and name in made.raw for made in entry.calls):
+            return True
+        if isinstance(entry, Summary) and name in entry.text:
+            return True
+    return False
+
+
+def _summary(transcript: str) -> Reply:
+    """What a summary of this transcript says: whose it is, and the calls that were made."""
+    calls = re.findall(r"[\d.]+-[ab] >>", transcript)
+    return reply(f"task {_path_of(transcript)}, calls made: {', '.join(calls)}")
 
 
 def _look_or(request: ModelRequest, path: str, mark: str) -> Reply | None:
@@ -138,7 +173,11 @@ def _look_or(request: ModelRequest, path: str, mark: str) -> Reply | None:
 
 def act(request: ModelRequest) -> Reply:
     """The next reply of the task that asks."""
-    path = _path_of(next(plain_text(e.content) for e in request.entries if isinstance(e, User)))
+    first = request.entries[0]
+    text = plain_text(first.content) if isinstance(first, User) else getattr(first, "text", "")
+    if isinstance(first, User) and first.source == "summary_request":
+        return _summary(text)
+    path = _path_of(text)
     for mark in ("a", "b"):
         again = _look_or(request, path, mark)
         if again is not None and _done(request, f"{path}-{mark} >>"):
@@ -213,8 +252,10 @@ async def normal_histories(store: Store, session_id: str) -> dict[str, list[str]
         lines: list[str] = []
         skip = False
         for entry in entries:
-            if isinstance(entry, Notice):
-                continue  # whether an end arrives by itself before it is collected is a matter of time
+            if isinstance(entry, (Notice, Summary)):
+                # Whether an end arrives by itself before it is collected is a matter of time; whether much was printed,
+                # and has to be summarised, is one of whether the command came to its end.
+                continue
             shape = _shape(entry)
             looks = isinstance(entry, Assistant) and bool(entry.calls) and "grep -c" in entry.calls[0].raw
             if looks:
@@ -246,17 +287,32 @@ async def _run(home_path: str, work: Path) -> None:
     home = find_home({"HERMES_HOME": home_path})
     settings = {"delegation.max_spawn_depth": 3, "delegation.max_concurrent_children": 2, "runtime.max_running": 3}
     loaded = load(home, {}, settings)
-    model = EndlessModel(act, "crash")
-    at, listing = os.environ.get("HERMES_CRASH_AT", ""), os.environ.get("HERMES_CRASH_LIST", "")
+    places = Places(os.environ.get("HERMES_CRASH_AT", ""), os.environ.get("HERMES_CRASH_LIST", ""))
+    compaction = ""  # the one under way
+
+    def answer(request: ModelRequest) -> Reply:
+        nonlocal compaction
+        first = request.entries[0]
+        if isinstance(first, User) and first.source == "summary_request":
+            compaction = places.name(_path_of(plain_text(first.content)), "compaction")
+            places.reach(f"{compaction}|before")
+        return msgspec.structs.replace(act(request), usage=None)  # sizes are estimated from what really stands there
+
+    def hear(envelope: Envelope) -> None:
+        if isinstance(envelope.event, TurnEnded) and envelope.event.purpose == "compaction":
+            places.reach(f"{compaction}|after")
+
+    model = EndlessModel(answer, "crash", ModelProfile(window=_WINDOW))
     parts = Parts(
         loaded=loaded,
         endpoint=Endpoint(provider="test", base_url="", api_key="", key_source="none", model=model.name),
         model=model,
         yolo=True,
         watchdog=False,
-        wrap_store=lambda store: CrashStore(store, at, listing),
+        wrap_store=lambda store: CrashStore(store, places),
     )
     async with open_runtime(parts) as assembly:
+        assembly.runtime.bus.subscribe(hear, types=(TurnEnded,))
         await _to_the_end(assembly, work)
 
 
