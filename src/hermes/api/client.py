@@ -15,7 +15,7 @@ import msgspec
 from hermes.api.options import Options, parts_of, read_options
 from hermes.compose import Assembly, conversation_spec, open_runtime
 from hermes.core.clock import held
-from hermes.core.errors import ToolError, UsageError
+from hermes.core.errors import OperatorError, ToolError, UsageError
 from hermes.core.events import EntryAdded, Envelope
 from hermes.core.messages import Entry, Summary
 from hermes.core.result import TaskResult
@@ -52,17 +52,25 @@ async def opened(options: Options) -> AsyncIterator[AsyncHermes]:
             if options.on_exit == "cancel":
                 with anyio.CancelScope(shield=True), anyio.move_on_after(GRACE):
                     await hermes.cancel_all("the runtime was closed")
+        _check(assembly)
+
+
+def _check(assembly: Assembly) -> None:
+    problems = assembly.tape.problems() if assembly.tape is not None else ()
+    if problems:
+        raise OperatorError("\n".join(["the replay is not the recording:", *problems]))
 
 
 def open_async(**options: Any) -> AbstractAsyncContextManager[AsyncHermes]:
     """Open a runtime for the length of an `async with` block, which gets an `AsyncHermes`.
 
     Options: `model`, `provider`, `base_url`, `api_key`, `toolsets`, `settings`, `workspace`, `environ`, `memory`,
-    `yolo`, `on_exit` ("suspend" or "cancel").
+    `yolo`, `record` and `replay` (files), `on_exit` ("suspend" or "cancel").
 
     Raises:
         UsageError: an option or setting that cannot be used.
-        OperatorError: no model is configured, the home cannot be written.
+        OperatorError: no model is configured, the home cannot be written; at the end: a recording could not be written,
+            or what was replayed is not what was recorded.
     """
     return opened(read_options(options))
 

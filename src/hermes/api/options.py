@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from hermes.compose import Parts
+from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.config import find_home, load
 from hermes.core.clock import NO_HOLD, Clock, Hold, SystemClock
 from hermes.core.errors import UsageError
@@ -24,8 +25,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a runtime is opened. Empty and None mean: as configured.
 
     `model` is a name, or a `Model` of your own that then answers for every task. `settings` are dotted keys as in
-    `config.yaml`. `memory` keeps nothing on disk. `on_exit`: what leaving does to tasks that still run; a suspended one
-    can be resumed. `clock` and `hold` are for simulated time.
+    `config.yaml`. `memory` keeps nothing on disk. `record` is the file in which every reply and result is kept, `replay`
+    one from which all of them come. `on_exit`: what leaving does to tasks that still run; a suspended one can be
+    resumed. `clock` and `hold` are for simulated time.
     """
 
     model: str | Model = ""
@@ -38,6 +40,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str] | None = None
     memory: bool = False
     yolo: bool = False
+    record: str = ""
+    replay: str = ""
     on_exit: OnExit = "suspend"
     clock: Clock | None = None
     hold: Hold = NO_HOLD
@@ -52,7 +56,11 @@ def parts_of(options: Options) -> Parts:
     keys = find_keys(environ, loaded.dotenv, read_auth_file(home.auth_file))
     variables = {**loaded.dotenv, **environ}
     own = options.model if not isinstance(options.model, str) else None
-    if isinstance(options.model, str):
+    file, cassette = cassettes(options.record, options.replay)
+    if cassette is not None:
+        named = options.model if isinstance(options.model, str) else options.model.name
+        endpoint = replay_endpoint(cassette, named, settings.model.aliases)
+    elif isinstance(options.model, str):
         flags = EndpointFlags(
             model=options.model, provider=options.provider, base_url=options.base_url, api_key=options.api_key
         )
@@ -67,6 +75,8 @@ def parts_of(options: Options) -> Parts:
         environ=environ,
         yolo=options.yolo,
         model=own,
+        record=file,
+        replay=cassette,
         memory=options.memory,
         watchdog=options.clock is None,
         clock=options.clock or SystemClock(),

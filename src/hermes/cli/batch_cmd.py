@@ -22,6 +22,7 @@ from hermes.batch.settings import EFFORTS
 from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
 from hermes.cli.options import GlobalOptions, listened, options_of, refused
+from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.core.errors import UsageError
 
 __all__ = ["BatchParts", "run", "show"]
@@ -37,6 +38,7 @@ Examples:
   hermes batch run --dataset_file=prompts.jsonl --run_name=first --model=anthropic/claude-sonnet-4.6
   hermes batch run --run_name=first --resume
   hermes batch run --dataset_file=prompts.jsonl --run_name=try --model=embedded --max_samples=3
+  hermes batch run --dataset_file=prompts.jsonl --run_name=again --replay=tape.jsonl
 """
 
 
@@ -44,12 +46,14 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the command works with where it is not the ordinary one: put one on the context's chain of objects.
 
     `tree` draws the rows that run; `announce` is given what takes the line that names the model.
+    `strayed` says at the end whether a replay went otherwise than its recording.
     """
 
     open_engine: OpenEngine
     data_dir: Path = DATA
     tree: Tree = lambda most, width: ()
     announce: Callable[[Callable[[str], None]], None] = lambda say: None
+    strayed: Callable[[], bool] = lambda: False
 
 
 def _option(name: str, **more: Any) -> Callable[[_Command], _Command]:
@@ -92,6 +96,7 @@ def _flag(name: str, **more: Any) -> Callable[[_Command], _Command]:
 @_flag("yes", help="Go on though the first ten rows were all rejected.")
 @_flag("verbose", help="Log what each row does.")
 @_flag("list_distributions", help="Print the distributions and end.")
+@tape_options
 @refused(
     prefix="--log-prefix-chars --log_prefix_chars",
     allowed="--providers-allowed --providers_allowed",
@@ -111,8 +116,10 @@ def run(context: click.Context, /, **given: Any) -> int:
         for name, shares in DISTRIBUTIONS.items():
             click.echo(f"{name:16} {', '.join(f'{toolset} {percent}' for toolset, percent in shares.items())}")
         return 0
+    record, replay = given.pop("record"), given.pop("replay")
+    refuse_tape_with(record, replay, resume=given["resume"])
     options = _options(given, options_of(context))
-    parts = context.find_object(BatchParts) or _ordinary_parts(context)
+    parts = context.find_object(BatchParts) or _ordinary_parts(context, record, replay)
     if not options.resume and options.given["batch_size"] is None:
         click.echo("--batch_size is not given: 10 rows in a batch file", err=True)
     return anyio.run(_run, options, parts)
@@ -134,12 +141,14 @@ def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
     return JobOptions(given=given, retry=tuple(kind.strip() for kind in kinds.split(",") if kind.strip()), **wishes)
 
 
-def _ordinary_parts(context: click.Context) -> BatchParts:
+def _ordinary_parts(context: click.Context, record: str, replay: str) -> BatchParts:
     # edge: the whole runtime, wanted only when a batch really starts
     from hermes.cli.batch_engine import BatchEngine
 
-    engine = BatchEngine(options_of(context), DATA)
-    return BatchParts(open_engine=engine.open, tree=engine.tree, announce=engine.announce)
+    engine = BatchEngine(options_of(context), DATA, record=record, replay=replay)
+    return BatchParts(
+        open_engine=engine.open, tree=engine.tree, announce=engine.announce, strayed=lambda: engine.strayed
+    )
 
 
 async def _run(options: JobOptions, parts: BatchParts) -> int:
@@ -163,7 +172,7 @@ async def _run(options: JobOptions, parts: BatchParts) -> int:
                 ask=(lambda why: _ask(display, why)) if terminal and sys.stdin.isatty() else None,
             )
             group.cancel_scope.cancel()
-            return code
+            return code or int(parts.strayed())
     except BaseExceptionGroup as errors:
         if len(errors.exceptions) == 1:
             raise errors.exceptions[0] from None

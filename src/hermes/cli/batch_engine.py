@@ -14,8 +14,10 @@ from hermes.batch.rollout import Engine
 from hermes.batch.settings import BatchSettings
 from hermes.cli.oneshot import describe_source
 from hermes.cli.options import GlobalOptions, open_sources
+from hermes.cli.taped import tell_tape
 from hermes.cli.tree_text import live_lines
 from hermes.compose import Assembly, Parts, open_runtime, select_toolsets
+from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.runtime.runtime import tune_collector
 from hermes.runtime.spec import ModelChoice
 
@@ -25,7 +27,9 @@ __all__ = ["BatchEngine"]
 class BatchEngine:
     """What opens the engine of a run, and what a person sees of it."""
 
-    def __init__(self, options: GlobalOptions, data_dir: Path) -> None:
+    def __init__(self, options: GlobalOptions, data_dir: Path, *, record: str = "", replay: str = "") -> None:
+        self._file, self._cassette = cassettes(record, replay)
+        self.strayed = False  # the replay went otherwise than its recording
         self._options = options
         self._data_dir = data_dir
         self._assembly: Assembly | None = None
@@ -37,13 +41,18 @@ class BatchEngine:
         given = msgspec.structs.replace(self._options, model=settings.model or self._options.model)
         sources = open_sources(given)
         configuration = sources.loaded.require()
-        endpoint = sources.endpoint(base_url=settings.base_url or "", api_key=settings.api_key or "")
+        if self._cassette is not None:
+            endpoint = replay_endpoint(self._cassette, given.model, configuration.model.aliases)
+        else:
+            endpoint = sources.endpoint(base_url=settings.base_url or "", api_key=settings.api_key or "")
         parts = Parts(
             loaded=sources.loaded,
             endpoint=endpoint,
             keys=sources.keys,
             variables=sources.variables,
             secrets=sources.secrets(),
+            record=self._file,
+            replay=self._cassette,
             yolo=self._options.yolo,
             memory=True,  # the run's folder is the record; a rollout that is cut off starts over
             traceless=True,
@@ -60,6 +69,7 @@ class BatchEngine:
                     choice=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
                     ceiling=select_toolsets(configuration, assembly.runtime.registry).names,
                 )
+                self.strayed = tell_tape(assembly.tape, self._say)
             finally:
                 self._assembly = None
 

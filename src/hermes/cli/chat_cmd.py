@@ -25,9 +25,11 @@ from hermes.cli.options import (
     run_options,
 )
 from hermes.cli.reaching import take_from_host
+from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.cli.usage_file import check_usage_file
 from hermes.compose import Parts
 from hermes.compose.children import levels_above
+from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import HermesError, UsageError
 from hermes.environments.process import DEPTH
@@ -43,6 +45,7 @@ Examples:
   hermes chat -q "…" --json                     every event as a line, the result last
   hermes chat --resume                          go on with the newest conversation and its tasks
   hermes chat --detach -q "Audit this"          work that no terminal can end
+  hermes chat -q "…" --record tape.jsonl        keep all replies and results; --replay answers from them
 """
 
 
@@ -67,6 +70,7 @@ Examples:
 @click.option("--detach", is_flag=True, help="Let the work begin in the background and print the session.")
 @click.option("--no-detach", is_flag=True, help="Leaving stops what runs, resumable, in place of letting it go on.")
 @click.option("--source", default="cli", metavar="TAG", help="Recorded as the source of the session.")
+@tape_options
 @run_options
 @refused(
     worktree="-w --worktree",
@@ -97,6 +101,7 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
         except OSError as error:
             raise UsageError(f"--in {directory}: {error.strerror}. Name an existing folder.") from None
     given["resume"] = _session_named(given["resume"], given.pop("proceed"))
+    refuse_tape_with(given["record"], given["replay"], resume=given["resume"], detach=given["detach"])
     text = _question(given)
     usage_file = check_usage_file(options.usage_file)
     if text is None:
@@ -176,7 +181,7 @@ def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: P
         raise UsageError("--detach goes with -q alone; hermes tasks resume ID goes on with work.")
     try:
         sources = open_sources(options)
-        parts = parts_of(sources)
+        parts = parts_of(sources, given["record"], given["replay"])
         if given["detach"] and os.environ.get(DEPTH):
             raise UsageError("a command of a task cannot detach work: it would outlive the task. Use its tools.")
         if given["detach"]:
@@ -184,7 +189,8 @@ def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: P
             from hermes.cli.detached import detached
 
             return run_async(lambda: detached(request, sources, parts))
-        return run_async(lambda: _one_shot(request, sources, parts, detaches=not given["no_detach"]))
+        detaches = not (given["no_detach"] or given["record"] or given["replay"])
+        return run_async(lambda: _one_shot(request, sources, parts, detaches=detaches))
     except HermesError as error:
         failed(error, json=request.json, usage_file=usage_file, model=options.model)
         raise
@@ -206,7 +212,7 @@ def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
     from hermes.cli.converse import converse
 
     sources = open_sources(options)
-    parts = parts_of(sources)
+    parts = parts_of(sources, given["record"], given["replay"])
     plain = given["lines"] or not sys.stdout.isatty()
     return run_async(
         lambda: converse(
@@ -218,22 +224,30 @@ def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
             verbose=given["verbose"],
             source=given["source"],
             resume=given["resume"],
-            detaches=not given["no_detach"],
+            detaches=not (given["no_detach"] or given["record"] or given["replay"]),
         )
     )
 
 
-def parts_of(sources: Sources) -> Parts:
-    """What a runtime of the settings is opened with.
+def parts_of(sources: Sources, record: str = "", replay: str = "") -> Parts:
+    """What a runtime of the settings is opened with. `record` and `replay` are files, empty for none.
 
     Raises:
         HermesError: nothing is configured, or a setting cannot be used.
     """
     # before anything else is said: in a child's terminal there are no keys, which would hide the reason
-    levels_above(sources.loaded.require(), os.environ)
+    settings = sources.loaded.require()
+    levels_above(settings, os.environ)
+    file, cassette = cassettes(record, replay)
+    if cassette is not None:
+        endpoint = replay_endpoint(cassette, sources.options.model, settings.model.aliases)
+    else:
+        endpoint = sources.endpoint()
     return Parts(
         loaded=sources.loaded,
-        endpoint=sources.endpoint(),
+        endpoint=endpoint,
+        record=file,
+        replay=cassette,
         keys=sources.keys,
         variables=sources.variables,
         yolo=sources.options.yolo,

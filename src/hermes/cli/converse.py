@@ -6,6 +6,7 @@ import signal
 import sys
 
 import anyio
+import click
 
 from hermes.cli.composer import Composer, LineComposer, PromptComposer
 from hermes.cli.interactive import Chat
@@ -13,6 +14,7 @@ from hermes.cli.leaving import drop_lost_terminal, hand_over, say_on_stderr
 from hermes.cli.oneshot import EXIT_TERMINATED
 from hermes.cli.options import Sources, listened
 from hermes.cli.reaching import take_from_host
+from hermes.cli.taped import tell_tape
 from hermes.compose import Parts, open_runtime
 from hermes.runtime.runtime import tune_collector
 
@@ -66,6 +68,8 @@ async def converse(
             group.start_soon(_ticks, chat)
             code = await chat.run()
             group.cancel_scope.cancel()
+        if tell_tape(assembly.tape, lambda line: click.echo(line, err=True)):
+            code = code or 1
     if chat.detached:
         await hand_over(sources, chat.last_session, say_on_stderr, hurry=hung_up.is_set())
     return code

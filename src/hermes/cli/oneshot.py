@@ -22,6 +22,7 @@ from hermes.cli.render import one_line
 from hermes.cli.returning import describe, recover_mode
 from hermes.cli.revising import model_lines, revision
 from hermes.cli.stream import Narrator
+from hermes.cli.taped import tell_tape
 from hermes.cli.usage_file import write_usage
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
 from hermes.core.codec import encode_envelope, encode_json
@@ -211,6 +212,9 @@ class OneShot:
         text = result.summary
         if code == EXIT_TIMEOUT and self._partial.strip():
             text = self._partial
+        tape = self._assembly.tape if self._assembly is not None else None
+        strayed = tell_tape(tape, lambda line: self._output.note(line, always=True))
+        code = code or int(strayed)
         self._report(result, text, code)
         return code
 

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
+from hermes.compose.taping import replay_endpoint
 from hermes.config import find_home, load
 from hermes.core.clock import NO_HOLD, Hold, SystemClock
 from hermes.core.events import Envelope
 from hermes.core.model import Model
 from hermes.core.result import TaskResult
 from hermes.credentials import Endpoint
+from hermes.runtime.cassette import Cassette
 from hermes.runtime.session import Session
 from hermes.runtime.task import Task
 from hermes.testing.clock import VirtualClock
@@ -64,6 +66,10 @@ class Lab:
         return await self.runtime.result(await self.start(goal, **options))
 
 
+def _endpoint(model: Model) -> Endpoint:
+    return Endpoint(provider="test", base_url="", api_key="", key_source="none", model=model.name)
+
+
 @asynccontextmanager
 async def open_lab(
     model: Model,
@@ -75,10 +81,13 @@ async def open_lab(
     memory: bool = True,
     observed: bool = False,
     yolo: bool = False,
+    record: Path | None = None,
+    replay: Cassette | None = None,
 ) -> AsyncIterator[Lab]:
     """Open a runtime around `model`. `settings` are dotted keys over the defaults; `memory=False` journals to the home;
     `observed` adds transcripts, notifications and keeping house there.
 
+    `record` and `replay` as in `Parts`; what is replayed answers in place of `model`.
     `environ` is what the runtime sees as its environment (default: the process's).
     """
     home = find_home(environ or {"HERMES_HOME": str(workspace / ".hermes-home")})
@@ -87,7 +96,7 @@ async def open_lab(
     hold: Hold = clock if clock is not None else NO_HOLD
     parts = Parts(
         loaded=loaded,
-        endpoint=Endpoint(provider="test", base_url="", api_key="", key_source="none", model=model.name),
+        endpoint=replay_endpoint(replay) if replay is not None else _endpoint(model),
         model=model,
         memory=memory,
         observed=observed,
@@ -97,6 +106,8 @@ async def open_lab(
         hold=hold,
         environ=environ or {},
         state_root=home.path / "tasks",
+        record=record,
+        replay=replay,
     )
     async with open_runtime(parts) as assembly:
         yield Lab(assembly, workspace)
