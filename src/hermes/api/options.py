@@ -25,9 +25,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a runtime is opened. Empty and None mean: as configured.
 
     `model` is a name, or a `Model` of your own that then answers for every task. `settings` are dotted keys as in
-    `config.yaml`. `memory` keeps nothing on disk. `record` is the file in which every reply and result is kept, `replay`
-    one from which all of them come. `on_exit`: what leaving does to tasks that still run; a suspended one can be
-    resumed. `clock` and `hold` are for simulated time.
+    `config.yaml`. `memory` keeps nothing on disk. `record` is the file in which every reply and result is kept,
+    `replay` one from which all of them come. `on_exit`: what leaving does to tasks that still run; a suspended one can
+    be resumed. `clock` and `hold` are for simulated time.
     """
 
     model: str | Model = ""
