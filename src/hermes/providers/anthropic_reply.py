@@ -20,10 +20,9 @@ from hermes.core.model import (
     ThinkingDelta,
 )
 from hermes.providers.classify import Origin
-from hermes.providers.event_reply import EventReply, decode
+from hermes.providers.event_reply import EventReply
 from hermes.providers.kept import Kept
 from hermes.providers.render_anthropic import WIRE
-from hermes.providers.sse import ServerEvent
 
 __all__ = ["AnthropicReply"]
 
@@ -103,27 +102,14 @@ class AnthropicReply(EventReply):
         self._finish = ""
         self._usage: dict[str, Any] = {}
 
-    def read(self, events: list[ServerEvent]) -> list[Delta]:
-        """Return the deltas of `events`."""
-        deltas: list[Delta] = []
-        for name, data in events:
-            if self._stopped:
-                break
-            if not data.strip() or data.strip() == b"[DONE]":
-                continue
-            try:
-                event = decode(_event, data)
-            except msgspec.DecodeError as error:
-                raise self.undecodable(error, data) from error
-            self._event(event, event.type or name, deltas)
-        return deltas
+    def read_event(self, name: str, data: bytes, deltas: list[Delta]) -> None:
+        """Add the deltas of one event to `deltas`."""
+        event = self.decoded(_event, data)
+        self._event(event, event.type or name, deltas)
 
     def read_object(self, body: bytes) -> list[Delta]:
         """Return the deltas of a whole answer."""
-        try:
-            message = decode(_whole, body)
-        except msgspec.DecodeError as error:
-            raise self.undecodable(error, body) from error
+        message = self.decoded(_whole, body)
         if message.error is not None or message.type == "error":
             raise self.reported(message.error)
         deltas: list[Delta] = []

@@ -23,7 +23,6 @@ from hermes.providers.chat_wire import (
 )
 from hermes.providers.classify import Origin
 from hermes.providers.event_reply import EventReply
-from hermes.providers.sse import ServerEvent
 
 __all__ = ["ChatReply"]
 
@@ -44,28 +43,20 @@ class ChatReply(EventReply):
         self._native = ""
         self._choices = False
 
-    def read(self, events: list[ServerEvent]) -> list[Delta]:
-        """Return the deltas of `events`."""
-        deltas: list[Delta] = []
-        for name, data in events:
-            if self._stopped:
-                break
-            if data[:1] == b"{" and b"\n" not in data:  # nearly every event of nearly every server
-                try:
-                    chunk = decode_chunk(data)
-                except msgspec.DecodeError as error:
-                    raise self.undecodable(error, data) from error
-                self._chunk(chunk, deltas, is_error=name == "error")
-                continue
-            if data.strip() == _DONE:
-                deltas += self.stop()
-                continue
-            for line in (data,) if b"\n" not in data or _is_json(data) else data.split(b"\n"):
-                if line.strip() == _DONE:
-                    deltas += self.stop()
-                elif line.strip():
-                    self._chunk(self._decode(line), deltas, is_error=name == "error")
-        return deltas
+    def read_event(self, name: str, data: bytes, deltas: list[Delta]) -> None:
+        """Add the deltas of one event to `deltas`."""
+        if b"\n" not in data or _is_json(data):
+            self._chunk(self._decode(data), deltas, is_error=name == "error")
+            return
+        for line in data.split(b"\n"):
+            if line.strip() == _DONE:
+                deltas += self.read_end()
+            elif line.strip():
+                self._chunk(self._decode(line), deltas, is_error=name == "error")
+
+    def read_end(self) -> list[Delta]:
+        """Return the deltas that the mark of the end completes."""
+        return self.stop()
 
     def _decode(self, data: bytes) -> Chunk:
         try:

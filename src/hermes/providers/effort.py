@@ -24,6 +24,8 @@ THINKING_TOKENS = {
     "max": 48_000,
     "ultra": 63_000,
 }
+#: Speaks Chat Completions and knows no word above `high`.
+GOOGLE_HOST = "generativelanguage.googleapis.com"
 #: Fewer are refused by the format that counts them.
 _LEAST_TOKENS = 1_024
 
@@ -47,9 +49,11 @@ def checked_effort(effort: str | None, origin: Origin) -> str:
     )
 
 
-def openai_effort(effort: str) -> str:
-    """The word that OpenAI's formats have for it; what is above their highest becomes the highest."""
-    return "xhigh" if effort in ("max", "ultra") else effort
+def openai_effort(effort: str, host: str = "") -> str:
+    """The word that OpenAI's formats have for it at `host`; what is above their highest becomes the highest."""
+    if effort in ("xhigh", "max", "ultra"):
+        return "high" if host == GOOGLE_HOST else "xhigh"
+    return effort
 
 
 def thinking_tokens(effort: str, max_tokens: int) -> int:

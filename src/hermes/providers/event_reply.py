@@ -21,6 +21,7 @@ from hermes.providers.sse import EventParser, ServerEvent
 __all__ = ["EventReply", "decode"]
 
 _Value = TypeVar("_Value")
+_DONE = b"[DONE]"
 
 
 def decode(decoder: msgspec.json.Decoder[_Value], data: bytes) -> _Value:
@@ -55,8 +56,8 @@ class EventReply(ABC):
     # -- what a format gives ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def read(self, events: list[ServerEvent]) -> list[Delta]:
-        """Return the deltas of `events`."""
+    def read_event(self, name: str, data: bytes, deltas: list[Delta]) -> None:
+        """Add the deltas of one event to `deltas`; `data` is not empty and not the mark `[DONE]` of its end."""
 
     @abstractmethod
     def read_object(self, body: bytes) -> list[Delta]:
@@ -81,6 +82,31 @@ class EventReply(ABC):
             self._whole.append(data)
             return []
         return self.read(self._events.feed(data))
+
+    def read(self, events: list[ServerEvent]) -> list[Delta]:
+        """Return the deltas of `events`, up to the stop."""
+        deltas: list[Delta] = []
+        for name, data in events:
+            if self._stopped:
+                break
+            if data[:1] == b"{":  # nearly every event of nearly every server
+                self.read_event(name, data, deltas)
+            elif (mark := data.strip()) == _DONE:
+                deltas += self.read_end()
+            elif mark:
+                self.read_event(name, data, deltas)
+        return deltas
+
+    def read_end(self) -> list[Delta]:
+        """Return the deltas that the mark `[DONE]` completes; most formats say themselves when they are done."""
+        return []
+
+    def decoded(self, decoder: msgspec.json.Decoder[_Value], data: bytes) -> _Value:
+        """Decode a piece of the reply. Raises ModelError for what is none."""
+        try:
+            return decode(decoder, data)
+        except msgspec.DecodeError as error:
+            raise self.undecodable(error, data) from error
 
     def close(self) -> list[Delta]:
         """Return the last deltas of a body that has ended."""

@@ -90,7 +90,7 @@ class OpenAIChat(HttpModel):
         if request.temperature is not None:
             body["temperature"] = request.temperature
         if request.reasoning_effort:
-            effort = openai_effort(self.effort_of(request))
+            effort = openai_effort(self.effort_of(request), host)
             if host.endswith("openrouter.ai"):
                 body["reasoning"] = {"effort": effort}
             else:

@@ -19,10 +19,9 @@ from hermes.core.model import (
     ThinkingDelta,
 )
 from hermes.providers.classify import Origin, error_of
-from hermes.providers.event_reply import EventReply, decode
+from hermes.providers.event_reply import EventReply
 from hermes.providers.kept import Kept
 from hermes.providers.render_responses import WIRE
-from hermes.providers.sse import ServerEvent
 
 __all__ = ["ResponsesReply"]
 
@@ -90,27 +89,14 @@ class ResponsesReply(EventReply):
         self._response = _Response()
         self._done: set[int] = set()
 
-    def read(self, events: list[ServerEvent]) -> list[Delta]:
-        """Return the deltas of `events`."""
-        deltas: list[Delta] = []
-        for name, data in events:
-            if self._stopped:
-                break
-            if not data.strip() or data.strip() == b"[DONE]":
-                continue
-            try:
-                event = decode(_event, data)
-            except msgspec.DecodeError as error:
-                raise self.undecodable(error, data) from error
-            self._event(event, event.type or name, deltas)
-        return deltas
+    def read_event(self, name: str, data: bytes, deltas: list[Delta]) -> None:
+        """Add the deltas of one event to `deltas`."""
+        event = self.decoded(_event, data)
+        self._event(event, event.type or name, deltas)
 
     def read_object(self, body: bytes) -> list[Delta]:
         """Return the deltas of a whole answer."""
-        try:
-            response = decode(_response, body)
-        except msgspec.DecodeError as error:
-            raise self.undecodable(error, body) from error
+        response = self.decoded(_response, body)
         deltas: list[Delta] = []
         self._end(response, deltas)
         return deltas
