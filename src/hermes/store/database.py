@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Literal
 
@@ -28,23 +28,23 @@ _ADVICE = "what was committed is safe; unfinished tasks go on after a restart"
 _POLL = 0.1
 
 
-def store_error(error: sqlite3.Error | OSError, path: Path) -> StoreError:
-    """Return `error` as a StoreError with the path and what to do."""
+def store_error(error: sqlite3.Error | OSError, path: Path, kind: str = "journal") -> StoreError:
+    """Return `error` as a StoreError with the path and what to do; `kind` says what the file is."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if isinstance(code, int) else None
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(
-            f"the journal {path} was held by another process for too long ({error}); find the program that keeps it "
+            f"the {kind} {path} was held by another process for too long ({error}); find the program that keeps it "
             f"open and start again; {_ADVICE}"
         )
     if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and _no_room(path)):
-        return StoreFull(f"the journal {path} cannot grow ({error}); free some space and start again; {_ADVICE}")
+        return StoreFull(f"the {kind} {path} cannot grow ({error}); free some space and start again; {_ADVICE}")
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(
-            f"the journal {path} is damaged ({error}); move it and its -wal file aside, or restore a copy, and start "
+            f"the {kind} {path} is damaged ({error}); move it and its -wal file aside, or restore a copy, and start "
             "again"
         )
-    return StoreError(f"the journal {path} cannot be used ({error}); check the disk and start again; {_ADVICE}")
+    return StoreError(f"the {kind} {path} cannot be used ({error}); check the disk and start again; {_ADVICE}")
 
 
 def _no_room(path: Path) -> bool:
@@ -56,8 +56,10 @@ def _no_room(path: Path) -> bool:
     return disk.f_bavail * disk.f_frsize < 64 * 1024
 
 
-def refuse_foreign(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
-    """Check that `path` is absent, empty or a journal of ours that this version knows. Reads only.
+def refuse_foreign(path: Path, migrations: Sized = MIGRATIONS, *, application: int = APPLICATION_ID) -> None:
+    """Check that `path` is absent, empty or a file of ours that this version knows. Reads only.
+
+    `application` is the id in the file's header, by default the journal's; `migrations` are those this version has.
 
     Raises:
         StoreError: it is something else; the file is untouched.
@@ -70,7 +72,7 @@ def refuse_foreign(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -
         return
     if not header:
         return
-    if header[:16] != _MAGIC or int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+    if header[:16] != _MAGIC or int.from_bytes(header[68:72], "big") != application:
         raise StoreError(
             f"{path} belongs to another program and was left untouched; choose another home (HERMES_HOME) or move the "
             "file away"
@@ -86,7 +88,7 @@ def refuse_foreign(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -
             probe.close()
 
 
-def _refuse_newer(path: Path, version: int, migrations: tuple[Migration, ...]) -> None:
+def _refuse_newer(path: Path, version: int, migrations: Sized) -> None:
     if version > len(migrations):
         raise StoreError(
             f"{path} has version {version} and this program knows up to {len(migrations)}; it was left untouched: "

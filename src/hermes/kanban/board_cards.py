@@ -1,0 +1,275 @@
+"""The half of a board's verbs that moves no work: reading, and cards with what hangs on them. `board` has the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+
+from hermes.core.errors import UsageError
+from hermes.kanban import claiming, creating, leading, linking, reading
+from hermes.kanban import tables as t
+from hermes.kanban.budgets import Spending, spending
+from hermes.kanban.card import (
+    Attachment,
+    Card,
+    CardEvent,
+    Claim,
+    LinkKind,
+    NewCard,
+    Question,
+    Run,
+    Worker,
+)
+from hermes.kanban.creating import Created
+from hermes.kanban.leading import Stats
+from hermes.kanban.reading import CardFilter, CardView
+from hermes.kanban.store import Database, Location, Tx
+
+__all__ = ["BoardCards"]
+
+_T = TypeVar("_T")
+
+
+class BoardCards:
+    """The half of `Board` that moves no work. `here` is the machine and home that acts."""
+
+    def __init__(self, database: Database, here: Worker, *, profiles: Collection[str] | None = None) -> None:
+        self.database = database
+        self.here = here
+        self.profiles = profiles
+
+    @property
+    def location(self) -> Location:
+        """Where it is."""
+        return self.database.location
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _once(self, key: str | None, kind: type[_T], work: Callable[[Tx], _T]) -> _T:
+        with self.database.write() as tx:
+            if key is not None:
+                known = tx.value(sa.select(t.calls.c.answer).where(t.calls.c.key == key))
+                if known is not None:
+                    return msgspec.convert(known, kind)
+            answer = work(tx)
+            if key is not None:
+                tx.run(t.calls.insert().values(key=key, answer=msgspec.to_builtins(answer), created_at=tx.now))
+            return answer
+
+    def _known(self, profile: str | None) -> None:
+        name = creating.name_of(profile)
+        if name is not None and self.profiles is not None and name not in self.profiles:
+            raise UsageError(
+                f"there is no profile {name!r}; known: {', '.join(sorted(self.profiles)) or 'none'}. "
+                "`hermes profile create` makes one."
+            )
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def cards(self, wanted: CardFilter | None = None) -> list[Card]:
+        """Cards that a filter lets through, in its order."""
+        with self.database.read() as tx:
+            return reading.cards_like(tx, wanted or CardFilter())
+
+    def find(self, name: str) -> Card:
+        """A card by its id or the beginning of it. Raises `CardNotFound`."""
+        with self.database.read() as tx:
+            return reading.card_by_id(tx, reading.resolve(tx, name))
+
+    def show(self, name: str) -> CardView:
+        """A card with everything that hangs on it. Raises `CardNotFound`."""
+        with self.database.read() as tx:
+            return reading.view(tx, reading.resolve(tx, name))
+
+    def events(
+        self, after: int = 0, *, card: str | None = None, kinds: Collection[str] = (), limit: int = 500
+    ) -> list[CardEvent]:
+        """Events newer than number `after`, oldest first."""
+        with self.database.read() as tx:
+            card_id = reading.resolve(tx, card) if card is not None else None
+            return reading.events_after(tx, after, card_id=card_id, kinds=kinds, limit=limit)
+
+    def last_event(self) -> int:
+        """The number of the newest event, 0 without any."""
+        with self.database.read() as tx:
+            return int(tx.value(sa.select(sa.func.max(t.events.c.id))) or 0)
+
+    def run(self, run_id: str) -> Run:
+        """A run by its id. Raises `CardNotFound`."""
+        with self.database.read() as tx:
+            return reading.run_by_id(tx, run_id)
+
+    def runs(self, name: str) -> list[Run]:
+        """Attempts at a card, oldest first."""
+        with self.database.read() as tx:
+            return reading.runs_of(tx, reading.resolve(tx, name))
+
+    def live_runs(self) -> list[Run]:
+        """Runs, on any host, whose process is not known to be gone; each keeps its card from being taken."""
+        with self.database.read() as tx:
+            return reading.runs_with_process(tx)
+
+    def resumable(self, run: Run) -> Run | None:
+        """The newest earlier run of the same card, profile, step, home and workspace that has a session to go on with.
+
+        None where there is none: the worker then starts anew with `worker_context`.
+        """
+        earlier = [
+            each
+            for each in self.runs(run.card_id)
+            if each.id != run.id
+            and each.session_id
+            and (each.profile, each.step, each.workspace, each.host_id, each.home_id)
+            == (run.profile, run.step, run.workspace, run.host_id, run.home_id)
+        ]
+        return earlier[-1] if earlier else None
+
+    def questions(self, *, answered: bool = False) -> list[Question]:
+        """Questions that wait for a person; with `answered` all."""
+        with self.database.read() as tx:
+            return reading.questions_open(tx, answered=answered)
+
+    def stats(self) -> Stats:
+        """The board in numbers."""
+        with self.database.read() as tx:
+            return leading.stats(tx)
+
+    def spending(self, by: str, since: str | None = None) -> list[Spending]:
+        """Spending by `card`, `profile` or `day`; `since` is a date such as 2026-02-25."""
+        with self.database.read() as tx:
+            return spending(tx, by, since)
+
+    # -- cards and what hangs on them ---------------------------------------------------------------------------------
+
+    def create(
+        self, order: NewCard, *, author: str, claim: Claim | None = None, key: str | None = None,
+        subscriber: str | None = None,
+    ) -> Created:  # fmt: skip
+        """Make a card; a known `idempotency_key` returns the card that has it. `claim` is the asking worker's."""
+        self._known(order.assignee)
+        self._known(order.reviewer)
+
+        def work(tx: Tx) -> Created:
+            if claim is not None:
+                claiming.held(tx, claim)
+            made = creating.create(
+                tx,
+                order,
+                author=author,
+                here=self.here,
+                claim=claim,
+                host_id=self._pin(tx, order.workspace_kind, order),
+            )
+            if subscriber is not None:
+                creating.add_subscription(tx, made.card.id, subscriber)
+            return made
+
+        return self._once(key, Created, work)
+
+    def _pin(self, tx: Tx, kind: str, order: NewCard) -> str | None:
+        """Where several hosts share a board, a folder is meant on the host that named it, unless it is shared too."""
+        if kind == "scratch" or not self.database.is_postgres:
+            return None
+        shared = leading.get_meta(tx).get("shared_paths") or []
+        path = Path(order.workspace_path or "/")
+        return None if any(path.is_relative_to(each) for each in shared) else self.here.host_id
+
+    def edit(self, name: str, changes: Mapping[str, Any], *, author: str) -> Card:
+        """Change fields of a card (`creating.EDITABLE`)."""
+        self._known(changes.get("reviewer"))
+        with self.database.write() as tx:
+            card_id = reading.resolve(tx, name)
+            creating.edit(tx, card_id, author, changes)
+            return reading.card_by_id(tx, card_id)
+
+    def assign(self, name: str, profile: str | None, *, author: str) -> Card:
+        """Give a card to a profile, None to nobody. Raises `StillRunning` while a worker has it."""
+        self._known(profile)
+        with self.database.write() as tx:
+            card = reading.card_by_id(tx, reading.resolve(tx, name), lock=True)
+            if card.status == "running" and card.current_run_id is not None:
+                claiming.check_proof(tx, reading.run_by_id(tx, card.current_run_id), None)
+            creating.assign(tx, card, profile, author, self.here)
+            return reading.card_by_id(tx, card.id)
+
+    def link(
+        self, parent: str, child: str, *, author: str, kind: LinkKind = "needs", key: str | None = None
+    ) -> tuple[str, str]:
+        """Make `child` wait for `parent` (`needs`), or only read it (`follows`); returns both ids in full."""
+
+        def work(tx: Tx) -> tuple[str, str]:
+            pair = reading.resolve(tx, parent), reading.resolve(tx, child)
+            linking.add_link(tx, author, *pair, kind)
+            return pair
+
+        return self._once(key, tuple[str, str], work)
+
+    def unlink(self, parent: str, child: str, *, author: str) -> None:
+        """Remove a link; the child becomes ready when nothing else holds it back."""
+        with self.database.write() as tx:
+            linking.remove_link(tx, author, reading.resolve(tx, parent), reading.resolve(tx, child))
+
+    def comment(self, name: str, body: str, *, author: str, key: str | None = None) -> int:
+        """Write a comment and return its number."""
+        return self._once(key, int, lambda tx: creating.add_comment(tx, reading.resolve(tx, name), body, author))
+
+    def subscribe(self, name: str, subscriber: str) -> None:
+        """Note who wants to hear of a card (a session id, an address)."""
+        with self.database.write() as tx:
+            creating.add_subscription(tx, reading.resolve(tx, name), subscriber)
+
+    def unsubscribe(self, name: str, subscriber: str) -> None:
+        """Forget it."""
+        s = t.subscriptions.c
+        with self.database.write() as tx:
+            card_id = reading.resolve(tx, name)
+            tx.run(t.subscriptions.delete().where(s.card_id == card_id, s.subscriber == subscriber))
+
+    def subscriptions(self) -> list[tuple[str, str]]:
+        """(card, subscriber) of everybody who wants to hear of something."""
+        s = t.subscriptions.c
+        with self.database.read() as tx:
+            return [(row[0], row[1]) for row in tx.rows(sa.select(s.card_id, s.subscriber).order_by(s.created_at))]
+
+    def attach(
+        self, name: str, file_name: str, data: bytes, *, author: str, media_type: str = "", claim: Claim | None = None
+    ) -> Attachment:
+        """Keep a file of at most 25 MB with a card."""
+        with self.database.write() as tx:
+            if claim is not None:
+                claiming.held(tx, claim)
+            return creating.attach(tx, reading.resolve(tx, name), file_name, data, author, media_type=media_type)
+
+    def attachments(self, name: str) -> list[Attachment]:
+        """Attachments of a card, without their bytes."""
+        with self.database.read() as tx:
+            return reading.attachments_of(tx, reading.resolve(tx, name))
+
+    def attachment(self, name: str, file_name: str) -> bytes:
+        """The bytes of an attachment, by name or number."""
+        with self.database.read() as tx:
+            return creating.attachment_data(tx, reading.resolve(tx, name), file_name)
+
+    def detach(self, name: str, file_name: str, *, author: str) -> None:
+        """Remove an attachment."""
+        with self.database.write() as tx:
+            creating.detach(tx, reading.resolve(tx, name), file_name, author)
+
+    def note(
+        self, kind: str, *, author: str, card: str | None = None, run_id: str | None = None, **payload: Any
+    ) -> None:
+        """Write down an event that moves nothing (`respawn_guarded`, `reconciled`, …)."""
+        with self.database.write(alone=False) as tx:
+            tx.event(kind, author, card, run_id, **payload)
