@@ -1,6 +1,6 @@
 # Each target sets up what it needs; a second call finds it done.
 .DEFAULT_GOAL := help
-.PHONY: help install run test slow crash check bench docs lock clean
+.PHONY: help install run test slow crash test-consumers check bench docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ DONE := $(VENV)/.done
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(DONE)/install ## make .venv with the program and what it needs
 	@echo "ready: $(BIN)/hermes"
@@ -24,6 +24,9 @@ slow: $(DONE)/dev $(DONE)/local ## run the tests that take longer than a few sec
 
 crash: $(DONE)/dev ## kill a tree of tasks at every commit and compare the end with an undisturbed run
 	@$(BIN)/python -m pytest tests/crash -m slow -s -q
+
+test-consumers: $(DONE)/dev ## let the loaders and trainers that people use read the exports (downloads 4 GB once)
+	@tests/consumers/run
 
 check: $(DONE)/dev $(DONE)/local ## style, types, layers of imports, sizes
 	$(BIN)/ruff check .

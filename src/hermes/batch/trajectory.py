@@ -18,7 +18,7 @@ from hermes.batch.rollout import RolloutResult
 from hermes.core.codec import encode_json
 from hermes.core.messages import Assistant, Entry, Interrupted, Notice, Steer, ToolResult, User, plain_text
 
-__all__ = ["ROW_KEYS", "build_row", "call_succeeded", "child_rows", "conversations", "tool_counts"]
+__all__ = ["ROW_KEYS", "build_row", "call_succeeded", "child_rows", "conversations", "loadable", "tool_counts"]
 
 #: The keys of every row, in order.
 ROW_KEYS = (
@@ -52,7 +52,9 @@ def conversations(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         if isinstance(entry, Assistant):
             turn: dict[str, Any] = {"from": "gpt", "value": gpt_value(*split_reasoning(entry))}
             if entry.calls:
-                turn["tool_calls"] = [{"name": call.name, "arguments": call.arguments} for call in entry.calls]
+                turn["tool_calls"] = [
+                    {"name": call.name, "arguments": loadable(call.arguments)} for call in entry.calls
+                ]
             turns.append(turn)
         elif isinstance(entry, ToolResult):
             turns.append({"from": "tool", "value": plain_text(entry.content)})
@@ -65,6 +67,17 @@ def conversations(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         elif isinstance(entry, Interrupted) and entry.partial:
             turns.append({"from": "gpt", "value": gpt_value("", entry.partial)})
     return turns
+
+
+def loadable(value: Any) -> Any:
+    """Return JSON values with integers beyond 64 bits as text: readers of columns refuse the whole file for one."""
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, dict):
+        return {key: loadable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [loadable(item) for item in value]
+    return value
 
 
 def call_succeeded(result: ToolResult) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes.batch.export.conversation import Message, messages, openai_tools
 from hermes.batch.record import Record
+from hermes.batch.trajectory import loadable
 from hermes.core.codec import encode_json
 
 __all__ = ["chat_message", "openai_row", "origin"]
@@ -22,7 +23,7 @@ def chat_message(message: Message) -> dict[str, Any]:
         found["reasoning_content"] = message.reasoning
     if message.calls:
         found["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": loadable(call.arguments)}}
             for call in message.calls
         ]
     return found

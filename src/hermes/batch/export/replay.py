@@ -77,7 +77,7 @@ def _arguments(given: Any) -> dict[str, Any]:
 def _environment() -> Any:
     try:
         # edge: heavy and optional
-        from atroposlib.envs.base import BaseEnv, BaseEnvConfig, ScoredDataGroup
+        from atroposlib.envs.base import APIServerConfig, BaseEnv, BaseEnvConfig, ScoredDataGroup
     except ImportError as error:
         raise UsageError("this needs atroposlib: pip install 'hermes-tasktree[atropos]'.") from error
 
@@ -99,7 +99,8 @@ def _environment() -> Any:
 
         @classmethod
         def config_init(cls) -> tuple[Any, list[Any]]:
-            return ReplayConfig(), []
+            # No model is asked; without a key its client does not start.
+            return ReplayConfig(), [APIServerConfig(model_name="none", base_url="http://127.0.0.1:9", api_key="none")]
 
         async def setup(self) -> None:
             path = Path(self.config.trajectories)
