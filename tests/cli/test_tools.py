@@ -12,7 +12,7 @@ from hermes.config import Home, load
 from tests.cli.conftest import Ran
 
 Hermes = Callable[..., Ran]
-DEFAULT = {"terminal", "file", "todo", "delegation", "async_delegation"}
+DEFAULT = {"terminal", "file", "web", "todo", "delegation", "async_delegation"}
 
 
 def on(hermes: Hermes) -> set[str]:
@@ -75,8 +75,8 @@ def test_the_top_level_list_adds_to_the_default(hermes: Hermes, hermes_home: Pat
 
 
 def test_the_first_change_takes_nothing_away(hermes: Hermes, hermes_home: Path) -> None:
-    hermes("tools", "enable", "web")
-    assert on(hermes) == DEFAULT | {"web"}
+    hermes("tools", "enable", "vision")
+    assert on(hermes) == DEFAULT | {"vision"}
 
 
 def test_disabling(hermes: Hermes, hermes_home: Path) -> None:
@@ -85,7 +85,7 @@ def test_disabling(hermes: Hermes, hermes_home: Path) -> None:
     assert on(hermes) == DEFAULT - {"todo", "file"}
     assert "brings async_delegation along" in hermes("tools", "disable", "async_delegation").out
     hermes("tools", "disable", "delegation", "async_delegation")
-    assert on(hermes) == {"terminal"}
+    assert on(hermes) == {"terminal", "web"}
     hermes("tools", "disable", "all")
     assert on(hermes) == set()
 

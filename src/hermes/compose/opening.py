@@ -23,6 +23,7 @@ from hermes.compose.models import Models, address_of
 from hermes.compose.observing import observing
 from hermes.compose.parts import Assembly, Parts
 from hermes.compose.taping import taping, with_cassette
+from hermes.compose.web import Web
 from hermes.config import Settings
 from hermes.core.clock import held
 from hermes.core.compaction import Compaction
@@ -159,13 +160,14 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         fewer=FEWER_ATTEMPTS if settings.fallbacks else {},
         cache=home.path / "cache" / "embedded-check",
     )
+    web = Web(parts, redactor, catalog.session)
     try:
         parts = with_cassette(await _with_model(parts, catalog))
         models = Models(parts, catalog, keys)
         model = parts.model or await models(ModelChoice())
         tasks: dict[str, Task] = {}
         async with taping(parts, redactor, tasks, model) as tape:
-            runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape)
+            runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape, web)
             runtime.bus.subscribe(keys.note, types=(TaskEnded,))
             async with (
                 observing(parts, runtime, delegation, redactor, catalog),
@@ -192,6 +194,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
     finally:
         with anyio.CancelScope(shield=True):
             await keys.close()
+            await web.close()
             await catalog.close()
 
 
@@ -203,6 +206,7 @@ def _wire(
     models: Models,
     tasks: dict[str, Task],
     tape: Tape | None,
+    web: Web,
 ) -> tuple[Runtime, Delegation]:
     settings, home = parts.loaded.settings, parts.loaded.home
     state_root = parts.state_root or home.tasks_dir
@@ -220,7 +224,7 @@ def _wire(
     gate = gate_of(parts, redactor, store, tape)
     if tape is not None:
         bus.subscribe(tape.hear, types=(TaskQueued, TaskEnded))
-    registry = _registry(parts, delegation, tasks)
+    registry = _registry(parts, delegation, tasks, web)
     builder = _builder(parts, redactor, store, models, registry, gate, state_dir, delegation, tape)
     supervisor = Supervisor(
         store=store,
@@ -297,7 +301,7 @@ def _room(task: Task) -> int:
     return parent.model.profile.window // 4 if parent is not None and parent.model is not None else 16_000
 
 
-def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task]) -> ToolsetRegistry:
+def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task], web: Web) -> ToolsetRegistry:
     settings, home = parts.loaded.settings, parts.loaded.home
 
     def environment_of(scope: TaskScope) -> Environment:
@@ -315,6 +319,7 @@ def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task]) -
                 hold=parts.hold,
             ),
             TodoToolset(),
+            *web.toolsets,
             DelegationToolset(delegation),
             AsyncDelegationToolset(delegation),
         )

@@ -15,6 +15,7 @@ from hermes.config.approvals import ApprovalRule, ApprovalSettings
 from hermes.config.endpoints import ApiMode, Effort, FallbackSettings, ModelOverride, ProviderSettings, RouteSettings
 from hermes.config.notify import NotifySettings
 from hermes.config.unused import KNOWN_UNUSED
+from hermes.config.web import WebSettings
 
 __all__ = [
     "FIELDS",
@@ -38,6 +39,7 @@ __all__ = [
     "Settings",
     "StoreSettings",
     "TerminalSettings",
+    "WebSettings",
 ]
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -334,6 +336,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approvals: ApprovalSettings = ApprovalSettings()
     store: StoreSettings = StoreSettings()
     notify: NotifySettings = NotifySettings()
+    web: WebSettings = WebSettings()
     display: DisplaySettings = DisplaySettings()
     compression: CompressionSettings = CompressionSettings()
 

@@ -7,7 +7,7 @@ __all__ = ["KNOWN_UNUSED"]
 _UNUSED = """
     provider base_url api_key api_mode
     custom_toolsets mcp_servers prefill_messages_file auxiliary kanban goals personalities skills memory gateway hooks
-    web browser voice tts stt security logging checkpoints session_reset privacy cron updates
+    browser voice tts stt security logging checkpoints session_reset privacy cron updates
     model.streaming model.max_tokens
     agent.budget_warning_ratio agent.gateway_timeout agent.gateway_timeout_warning agent.service_tier
     agent.stall_guards agent.empty_response_guard agent.turn_liveness agent.clarify_timeout agent.verbose
@@ -17,7 +17,7 @@ _UNUSED = """
     terminal.docker_mount_cwd_to_workspace terminal.docker_network terminal.docker_shm_size terminal.container_cpu
     terminal.container_memory terminal.container_disk terminal.container_persistent terminal.home_mode
     terminal.persistent_shell terminal.oneshot_completion_wait_seconds terminal.lifetime_seconds
-    delegation.inherit_mcp_toolsets
+    delegation.inherit_mcp_toolsets web.search_backend web.extract_backend web.use_gateway
     delegation.oneshot_max_children
     display.interface compression.summary_model compression.target_ratio compression.protect_first_n
 """

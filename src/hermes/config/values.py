@@ -7,6 +7,7 @@ refused. Where a value comes from is not known here.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 import types
 from collections.abc import Mapping
@@ -144,7 +145,17 @@ def unsupported(key: str, value: Any) -> str:
         return "worktree isolation is not in this release and children would share one folder. Set it to false"
     if key == "notify.webhook" and isinstance(value, str) and value and not value.startswith(("http://", "https://")):
         return "the address has to begin with http:// or https:// (a ${NAME} in it has to be set)"
+    if key == "web.allowed_networks" and isinstance(value, (list, tuple)):
+        return next((f"{item!r} is no network such as 10.1.0.0/16" for item in value if not _is_network(item)), "")
     return ""
+
+
+def _is_network(value: Any) -> bool:
+    try:
+        ipaddress.ip_network(str(value), strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def nearest_key(key: str) -> str | None:

@@ -74,8 +74,8 @@ KNOWN_TOOLSETS: tuple[ToolsetInfo, ...] = (
         here=True,
     ),
     _info("kanban", "Shared board of several named agents", *_KANBAN_TOOLS, opt_in=True),
-    _info("web", "Search the web and read pages", "web_search", "web_extract"),
-    _info("search", "Search the web", "web_search"),
+    _info("web", "Search the web and read pages", "web_search", "web_extract", here=True),
+    _info("search", "Search the web", "web_search", here=True),
     _info("code_execution", "Run Python that calls the other tools", "execute_code"),
     _info("vision", "Look at pictures", "vision_analyze"),
     _info("image_gen", "Make pictures", "image_generate"),
@@ -102,7 +102,7 @@ KNOWN_TOOLSETS: tuple[ToolsetInfo, ...] = (
 )
 
 #: What a home without configuration turns on.
-DEFAULT_TOOLSETS: tuple[str, ...] = ("terminal", "file", "todo", "delegation", "async_delegation")
+DEFAULT_TOOLSETS: tuple[str, ...] = ("terminal", "file", "web", "todo", "delegation", "async_delegation")
 
 #: Names that stand for several.
 COMPOSITES: dict[str, tuple[str, ...]] = {

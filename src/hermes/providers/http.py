@@ -75,9 +75,18 @@ class HttpSession:
         keep_alive: seconds an idle connection is kept. Below the five seconds after which common servers close one:
             a request on a connection that closes at that moment is lost, and a POST is not repeated by the client.
         trust_env: use HTTP_PROXY and HTTPS_PROXY.
+        connector: makes what connects, for a session of its own that may not reach every address.
     """
 
-    def __init__(self, *, connect: float = 10.0, keep_alive: float = 4.0, trust_env: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        connect: float = 10.0,
+        keep_alive: float = 4.0,
+        trust_env: bool = False,
+        connector: Callable[[], aiohttp.BaseConnector] | None = None,
+    ) -> None:
+        self._connector = connector
         self._connect = connect
         self._keep_alive = keep_alive
         self._trust_env = trust_env
@@ -94,7 +103,7 @@ class HttpSession:
         if self._session is None or self._session.closed:
             self._loop = loop
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keep_alive),
+                connector=self._connector() if self._connector else self._unlimited(),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect, sock_read=None),
                 trust_env=self._trust_env,
@@ -103,6 +112,9 @@ class HttpSession:
         if self._loop is not loop:
             raise RuntimeError("the HTTP session belongs to another event loop; make an HttpSession for each loop")
         return self._session
+
+    def _unlimited(self) -> aiohttp.BaseConnector:
+        return aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keep_alive)
 
     async def close(self) -> None:
         """Close every connection. May be called twice."""
