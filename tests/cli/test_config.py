@@ -87,7 +87,7 @@ def test_secrets_under_keys_of_other_programs_are_masked(hermes: Hermes, hermes_
         (["set", "agent.max_turn", "3"], "Did you mean agent.max_turns?"),
         (["set", "agent.max_turns", "lots"], "expected a whole number or null"),
         (["set", "approvals", "maybe"], "expected `ask`, `allow` or `deny`"),
-        (["set", "terminal.backend", "docker"], "not in this release"),
+        (["set", "terminal.backend", "modal"], "not in this release"),
         (["set", "a..b", "3"], "a part of it is empty"),
     ],
 )

@@ -168,9 +168,9 @@ def test_byte_order_mark_and_windows_line_ends_are_fine(at: Home) -> None:
 
 @pytest.mark.fault("B132")
 def test_keys_without_effect_are_reported_and_never_in_the_way(at: Home) -> None:
-    loaded = read(at, "kanban: {dispatch_in_gateway: true}\nquirks: 1\nmax_turns: 5\nterminal: {docker_image: x}\n")
+    loaded = read(at, "kanban: {dispatch_in_gateway: true}\nquirks: 1\nmax_turns: 5\nterminal: {container_disk: 9}\n")
     assert levels(loaded) == {
-        "kanban": "note", "quirks": "note", "max_turns": "warning", "terminal.docker_image": "note",
+        "kanban": "note", "quirks": "note", "max_turns": "warning", "terminal.container_disk": "note",
     }  # fmt: skip
     assert loaded.require().agent.max_turns == 90
     assert loaded.warnings == [f"{at.config_file}:3: max_turns has no effect here. Write it as agent.max_turns."]
@@ -180,10 +180,9 @@ def test_keys_without_effect_are_reported_and_never_in_the_way(at: Home) -> None
 @pytest.mark.parametrize(
     ("text", "environ"),
     [
-        ("terminal: {backend: docker}\n", {}),
-        ("", {"TERMINAL_ENV": "docker"}),
-        ("delegation: {worktree_isolation: true}\n", {}),
-        ("delegation: {worktree_isolation: yes}\n", {}),
+        ("terminal: {backend: modal}\n", {}),
+        ("", {"TERMINAL_ENV": "singularity"}),
+        ("terminal: {backend: ssh}\n", {}),
     ],
 )
 def test_isolation_that_cannot_be_had_is_refused_and_not_dropped(at: Home, text: str, environ: dict[str, str]) -> None:

@@ -7,14 +7,18 @@ from typing import Any
 
 import msgspec
 
-from hermes.core.environment import CommandResult, Environment, ProcessInfo, ProcessOutput
+from hermes.core.environment import CommandResult, Environment, EnvironmentKind, Files, ProcessInfo, ProcessOutput
 from hermes.core.errors import ToolError
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.tools import CallContext, Tool, ToolEnv, ToolOutput, Toolset
+from hermes.environments.files import LocalFiles
 
 
 class Place:
     """An environment without processes; commands are answered from `answers`."""
+
+    kind: EnvironmentKind = "local"
+    files: Files = LocalFiles()
 
     def __init__(self, folder: Path) -> None:
         self.cwd = self.workspace = str(folder)

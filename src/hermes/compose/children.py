@@ -50,6 +50,7 @@ def delegation_policy(settings: Settings, above: int = 0) -> DelegationPolicy:
         inactivity=children.inactivity_seconds,
         routing=_routing(settings),
         default_toolsets=children.default_toolsets,
+        workspace="worktree" if children.worktree_isolation else "shared",
     )
 
 

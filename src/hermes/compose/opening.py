@@ -22,6 +22,7 @@ from hermes.compose.keys import KeyPools
 from hermes.compose.models import Models, address_of
 from hermes.compose.observing import observing
 from hermes.compose.parts import Assembly, Parts
+from hermes.compose.places import Places
 from hermes.compose.taping import taping, with_cassette
 from hermes.compose.web import Web
 from hermes.config import Settings
@@ -30,7 +31,7 @@ from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.errors import StoreError, UsageError
 from hermes.core.events import TaskEnded, TaskQueued
-from hermes.core.scope import CallKey, TaskScope
+from hermes.core.scope import TaskScope
 from hermes.core.toolsets import ToolsetRegistry
 from hermes.credentials import known_secrets, settings_secrets
 from hermes.credentials.redact import Redactor
@@ -39,7 +40,6 @@ from hermes.delegation.background import AsyncDelegationToolset
 from hermes.delegation.library import AgentLibrary
 from hermes.delegation.report import Reports, keep_report
 from hermes.delegation.toolset import Delegation, DelegationToolset
-from hermes.environments.local import LocalEnvironment, LocalSettings
 from hermes.providers.catalog import Catalog
 from hermes.providers.fallback import FEWER_ATTEMPTS
 from hermes.runtime.admission import Admission
@@ -47,7 +47,6 @@ from hermes.runtime.approval import Gate
 from hermes.runtime.builder import Builder
 from hermes.runtime.bus import Bus
 from hermes.runtime.control import Control
-from hermes.runtime.processes import tell_process
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime, running
 from hermes.runtime.spec import ModelChoice
@@ -55,7 +54,7 @@ from hermes.runtime.supervisor import Policy, Supervisor
 from hermes.runtime.taping import Tape
 from hermes.runtime.task import Task
 from hermes.store.memory import MemoryStore
-from hermes.store.ops import AddOwner, SetCallProcess, Store, Unit
+from hermes.store.ops import AddOwner, Store, Unit
 from hermes.store.owner import is_gone, take_ownership
 from hermes.store.sqlite import open_store
 from hermes.tools.toolsets import FileToolset, TerminalToolset, TodoToolset
@@ -161,13 +160,14 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         cache=home.path / "cache" / "embedded-check",
     )
     web = Web(parts, redactor, catalog.session)
+    places = Places(parts, redactor, store, owner, _state_dir(parts))
     try:
         parts = with_cassette(await _with_model(parts, catalog))
         models = Models(parts, catalog, keys)
         model = parts.model or await models(ModelChoice())
         tasks: dict[str, Task] = {}
         async with taping(parts, redactor, tasks, model) as tape:
-            runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape, web)
+            runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape, web, places)
             runtime.bus.subscribe(keys.note, types=(TaskEnded,))
             async with (
                 observing(parts, runtime, delegation, redactor, catalog),
@@ -198,9 +198,15 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
             await catalog.close()
 
 
+            await places.close()
 def _wire(
     parts: Parts,
     redactor: Redactor,
+def _state_dir(parts: Parts) -> Callable[[Task], str]:
+    root = str(parts.state_root or parts.loaded.home.tasks_dir)
+    return lambda task: f"{root}/{task.scope.session_id}/{task.id}"
+
+
     store: Store,
     owner: str,
     models: Models,
@@ -210,22 +216,20 @@ def _wire(
 ) -> tuple[Runtime, Delegation]:
     settings, home = parts.loaded.settings, parts.loaded.home
     state_root = parts.state_root or home.tasks_dir
-    root = str(state_root)
-
-    def state_dir(task: Task) -> str:
-        return f"{root}/{task.scope.session_id}/{task.id}"
-
+    places: Places,
     reports = Reports()
     above = levels_above(settings, parts.environ or os.environ)
     policy = delegation_policy(settings, above)
     agents = AgentLibrary(home.path, parts.hold)
-    delegation = Delegation(policy, reports, agents=agents, resolve=models.check, hold=parts.hold)
+    delegation = Delegation(
+        policy, reports, agents=agents, resolve=models.check, workspaces=places.workspaces, hold=parts.hold
+    )
     bus = Bus()
     gate = gate_of(parts, redactor, store, tape)
     if tape is not None:
         bus.subscribe(tape.hear, types=(TaskQueued, TaskEnded))
     registry = _registry(parts, delegation, tasks, web)
-    builder = _builder(parts, redactor, store, models, registry, gate, state_dir, delegation, tape)
+    builder = _builder(parts, redactor, store, models, registry, gate, places, delegation, tape)
     supervisor = Supervisor(
         store=store,
         bus=bus,
@@ -240,6 +244,7 @@ def _wire(
             keep_report=lambda task, session, text: keep_report(state_root / session / task, text, parts.hold),
             independent_completions=settings.delegation.independent_completions,
         ),
+            settle_workspace=places.workspaces.settle,
         clock=parts.clock,
         owner=owner,
         redact=redactor.json_bytes,
@@ -269,7 +274,7 @@ def _builder(
     models: Models,
     registry: ToolsetRegistry,
     gate: Gate,
-    state_dir: Callable[[Task], str],
+    places: Places,
     delegation: Delegation,
     tape: Tape | None,
 ) -> Builder:
@@ -277,8 +282,9 @@ def _builder(
     return Builder(
         registry=registry,
         models=models,
-        environments=_environments(parts, state_dir, redactor, store),
-        state_dir=state_dir,
+        environments=places.make,
+        state_dir=_state_dir(parts),
+        workspace=places.prepare,
         gate=gate,
         clock=parts.clock,
         redact=redactor.json_bytes,
@@ -324,36 +330,3 @@ def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task], w
             AsyncDelegationToolset(delegation),
         )
     )
-
-
-def _environments(
-    parts: Parts, state_dir: Callable[[Task], str], redactor: Redactor, store: Store
-) -> Callable[[Task], Environment]:
-    settings = parts.loaded.settings
-    commands = anyio.CapacityLimiter(settings.terminal.max_parallel or 4 * (os.cpu_count() or 2))
-    local = LocalSettings(
-        timeout=settings.terminal.timeout,
-        env_passthrough=settings.terminal.env_passthrough,
-        levels_above=levels_above(settings, parts.environ or os.environ),
-    )
-
-    def make(task: Task) -> Environment:
-        return LocalEnvironment(
-            task.scope,
-            state_dir(task),
-            source=parts.environ or os.environ,
-            commands=commands,
-            settings=local,
-            redact=redactor.text,
-            on_started=lambda key, pgid, started: _note_process(store, key, pgid, started),
-            on_ended=lambda info: tell_process(task, info),
-            hold=parts.hold,
-        )
-
-    return make
-
-
-def _note_process(store: Store, key: CallKey, pgid: int, started: str) -> None:
-    """Store a command's process group, so that whoever takes the task up after a crash can end it first."""
-    op = SetCallProcess(task_id=key.task_id, position=key.position, index=key.index, pgid=pgid, process_started=started)
-    store.submit(Unit(ops=(op,)))

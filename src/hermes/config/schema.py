@@ -14,6 +14,7 @@ from msgspec import Meta
 from hermes.config.approvals import ApprovalRule, ApprovalSettings
 from hermes.config.endpoints import ApiMode, Effort, FallbackSettings, ModelOverride, ProviderSettings, RouteSettings
 from hermes.config.notify import NotifySettings
+from hermes.config.terminal import TerminalSettings
 from hermes.config.unused import KNOWN_UNUSED
 from hermes.config.web import WebSettings
 
@@ -106,31 +107,6 @@ class AgentSettings(_Section, frozen=True, kw_only=True):
     ] = ()
 
 
-class TerminalSettings(_Section, frozen=True, kw_only=True):
-    """Commands."""
-
-    backend: Annotated[
-        Literal["local"],
-        Meta(
-            description="Where commands run. Only `local` in this release; others are refused.",
-            extra=_env("TERMINAL_ENV"),
-        ),
-    ] = "local"
-    cwd: Annotated[
-        str,
-        Meta(description="Working directory of a new task; `.` is where hermes starts.", extra=_env("TERMINAL_CWD")),
-    ] = "."
-    timeout: Annotated[
-        float, Meta(description="Seconds a foreground command may take.", gt=0, extra=_env("TERMINAL_TIMEOUT"))
-    ] = 180
-    env_passthrough: Annotated[
-        tuple[str, ...], Meta(description="Further variables that commands may see, by name.")
-    ] = ()
-    max_parallel: Annotated[
-        AtLeastOne | None, Meta(description="Commands at once in the whole process; null: by file descriptors.")
-    ] = None
-
-
 class DelegationSettings(_Section, frozen=True, kw_only=True):
     """Children of a task."""
 
@@ -202,7 +178,8 @@ class DelegationSettings(_Section, frozen=True, kw_only=True):
         ),
     ] = ""
     worktree_isolation: Annotated[
-        Literal[False], Meta(description="A git worktree for each child. Not in this release: true is refused.")
+        bool,
+        Meta(description="Each child works in a git worktree of its own, where its call does not say otherwise."),
     ] = False
 
     @property

@@ -12,10 +12,8 @@ _UNUSED = """
     agent.budget_warning_ratio agent.gateway_timeout agent.gateway_timeout_warning agent.service_tier
     agent.stall_guards agent.empty_response_guard agent.turn_liveness agent.clarify_timeout agent.verbose
     agent.system_prompt agent.personalities
-    terminal.docker_image terminal.singularity_image terminal.modal_image terminal.daytona_image
-    terminal.docker_forward_env terminal.docker_env terminal.docker_volumes terminal.docker_extra_args
-    terminal.docker_mount_cwd_to_workspace terminal.docker_network terminal.docker_shm_size terminal.container_cpu
-    terminal.container_memory terminal.container_disk terminal.container_persistent terminal.home_mode
+    terminal.singularity_image terminal.modal_image terminal.daytona_image terminal.docker_mount_cwd_to_workspace
+    terminal.container_disk terminal.container_persistent terminal.home_mode
     terminal.persistent_shell terminal.oneshot_completion_wait_seconds terminal.lifetime_seconds
     delegation.inherit_mcp_toolsets web.search_backend web.extract_backend web.use_gateway
     delegation.oneshot_max_children

@@ -139,10 +139,11 @@ def unsupported(key: str, value: Any) -> str:
 
     Ignoring one that asks for isolation would run commands with less of it than was asked for.
     """
-    if key == "terminal.backend" and isinstance(value, str) and value not in ("local", ""):
-        return f"the backend {value!r} is not in this release and commands would run on this machine. Set it to local"
-    if key == "delegation.worktree_isolation" and value is True:
-        return "worktree isolation is not in this release and children would share one folder. Set it to false"
+    if key == "terminal.backend" and isinstance(value, str) and value not in ("local", "sandbox", "docker", ""):
+        return (
+            f"the backend {value!r} is not in this release and commands would run on this machine. Set it to sandbox, "
+            "docker or local"
+        )
     if key == "notify.webhook" and isinstance(value, str) and value and not value.startswith(("http://", "https://")):
         return "the address has to begin with http:// or https:// (a ${NAME} in it has to be set)"
     if key == "web.allowed_networks" and isinstance(value, (list, tuple)):

@@ -6,6 +6,7 @@ are never seen by another task. This module holds only the values and the protoc
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -13,7 +14,24 @@ import msgspec
 
 from hermes.core.scope import CallKey
 
-__all__ = ["CommandResult", "Environment", "OnProcess", "OnStarted", "ProcessInfo", "ProcessOutput", "ProcessState"]
+__all__ = [
+    "CommandResult",
+    "Environment",
+    "EnvironmentKind",
+    "Files",
+    "OnProcess",
+    "OnStarted",
+    "PathKind",
+    "ProcessInfo",
+    "ProcessOutput",
+    "ProcessState",
+]
+
+#: Where commands can run: on this machine as they are, behind namespaces of the kernel, in a container.
+EnvironmentKind = Literal["local", "sandbox", "docker"]
+
+#: What stands in a directory; a link is named as such, whatever it leads to.
+PathKind = Literal["file", "folder", "link", "other"]
 
 #: Told (call key, process group, start time of its leader) as soon as a command has a process, before any output.
 OnStarted = Callable[[CallKey, int, str], None]
@@ -28,7 +46,8 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     with the whole in the file `output_path` (empty when nothing was cut). `exit_code` is None when the command was
     killed by us; a command killed by signal N has 128 + N. `duration` is seconds, `total_bytes` counts the raw output.
     `stopped` says why we killed it: `timeout`, `output` (more than the environment keeps) or "". `notes` are sentences
-    about the session that the reader has to know (a directory that has gone, processes that still run).
+    about the session that the reader has to know (a directory that has gone, processes that still run). `escaped` are
+    files outside of an isolated workspace that changed meanwhile.
     """
 
     output: str
@@ -40,6 +59,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     output_path: str = ""
     total_bytes: int = 0
     notes: tuple[str, ...] = ()
+    escaped: tuple[str, ...] = ()
 
     @property
     def timed_out(self) -> bool:
@@ -81,8 +101,39 @@ class ProcessOutput(msgspec.Struct, frozen=True, kw_only=True):
 OnProcess = Callable[[ProcessInfo], None]
 
 
+class Files(Protocol):
+    """The files that a task's commands see, for tools that work on them in this process.
+
+    Paths are absolute, as commands write them. Methods block: call them on a thread. What the task may not reach is a
+    `ToolError` that says so, everything else that fails an `OSError`; no link leads out.
+    """
+
+    def real(self, path: str) -> str:
+        """The path on this machine of what `path` stands for, links followed; it need not exist. For comparing."""
+
+    def stat(self, path: str) -> os.stat_result:
+        """Status of what `path` stands for, links followed."""
+
+    def open(self, path: str) -> int:
+        """Open for reading and return the descriptor; it never waits for another end of a pipe."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace or make a file as a whole, keeping its mode; missing directories are made. A link is followed."""
+
+    def scan(self, path: str) -> list[tuple[str, PathKind]]:
+        """The names in a directory, sorted."""
+
+
 class Environment(Protocol):
     """One task's place for commands and files."""
+
+    @property
+    def kind(self) -> EnvironmentKind:
+        """What holds its commands."""
+
+    @property
+    def files(self) -> Files:
+        """The files its commands see."""
 
     @property
     def cwd(self) -> str:
@@ -137,5 +188,14 @@ class Environment(Protocol):
     async def kill(self, process_id: str) -> ProcessInfo:
         """End it and its whole group. Killing an ended one changes nothing. Raises ToolError."""
 
+    async def snapshot(self, target: str) -> None:
+        """Copy the workspace as it is now to `target`, a path on this machine that must not exist yet.
+
+        Links stay links; sockets, pipes and devices are left out. Raises OSError.
+        """
+
     async def close(self) -> tuple[ProcessInfo, ...]:
-        """End everything that still runs and return what was killed. Safe to call twice; runs even when cancelled."""
+        """End everything that still runs and return what was killed; a container is removed, the workspace stays.
+
+        Safe to call twice; runs even when cancelled.
+        """

@@ -14,7 +14,7 @@ import anyio
 from hermes.core.clock import loop_clock
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import StoreError, ToolError
-from hermes.core.events import Event, ToolEnded, ToolProgress, ToolStarted
+from hermes.core.events import Event, ToolEnded, ToolProgress, ToolStarted, WorkspaceConflict, WorkspaceEscaped
 from hermes.core.history import History, OpenCall
 from hermes.core.limits import Budget
 from hermes.core.messages import Part, Text, ToolResult, plain_text
@@ -53,6 +53,8 @@ def _cut(output: ToolOutput) -> ToolOutput:
         files_read=output.files_read,
         files_written=output.files_written,
         delivers=output.delivers,
+        conflicts=output.conflicts,
+        escaped=output.escaped,
     )
 
 
@@ -149,6 +151,10 @@ class CallRunner:
                 files_written=output.files_written,
             )
         )
+        for path, other in output.conflicts:
+            self._emit(WorkspaceConflict(path=path, other=other))
+        if output.escaped:
+            self._emit(WorkspaceEscaped(paths=output.escaped))
         return result
 
     async def _output(self, tool: Tool | None, call: OpenCall) -> tuple[ToolOutput, bool]:

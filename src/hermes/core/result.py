@@ -14,9 +14,12 @@ __all__ = [
     "TaskResult",
     "ToolTrace",
     "Verdict",
+    "WorkspaceReport",
     "async_status",
     "delegate_status",
     "exit_reason",
+    "short_use",
+    "tokens",
 ]
 
 #: The ends of a task, in core words.
@@ -110,9 +113,46 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return keys
 
 
+class WorkspaceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a workspace of a task's own. `mode` is worktree, copy or scratch.
+
+    `commits` counts those that its branch has and its base has not; `dirty` says that it holds what no commit has.
+    `removed`: it was proven empty and is gone, its branch too. `escaped` are files outside that changed while its
+    commands ran. `error` says why it could not be looked at; then it is kept as it is.
+    """
+
+    mode: str
+    path: str
+    branch: str = ""
+    base: str = ""
+    commits: int = 0
+    dirty: bool = False
+    removed: bool = False
+    escaped: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name it stands under in a result."""
+        return "worktree" if self.mode == "worktree" else "workspace"
+
+    def public(self) -> dict[str, Any]:
+        """The keys it has in a result."""
+        keys: dict[str, Any] = {"mode": self.mode, "path": None if self.removed else self.path}
+        if self.mode == "worktree":
+            keys |= {"branch": None if self.removed else self.branch, "base": self.base, "commits": self.commits}
+        keys |= {"dirty": self.dirty, "removed": self.removed}
+        if self.escaped:
+            keys["escaped"] = list(self.escaped)
+        if self.error:
+            keys["error"] = self.error
+        return keys
+
+
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a task ended. `summary` is the whole final text; readers cut it to their room. `usage` is the task's own,
-    `subtree_usage` includes everything under it. `elapsed` is seconds."""
+    `subtree_usage` includes everything under it. `elapsed` is seconds. `conflicts` are sentences about files that this
+    task and another one wrote."""
 
     task_id: str
     state: str
@@ -140,6 +180,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     output: tuple[str, ...] = ()
     agent: str = ""
     verdict: Verdict = Verdict()
+    workspace: WorkspaceReport | None = None
+    conflicts: tuple[str, ...] = ()
 
     def public(self) -> dict[str, Any]:
         """The keys of the documented result, for JSON answers."""
@@ -164,6 +206,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
             "children": [msgspec.to_builtins(child) for child in self.children],
             "error": self.error or None,
             **({"agent": self.agent} if self.agent else {}),
+            **({self.workspace.key: self.workspace.public()} if self.workspace is not None else {}),
+            **({"conflicts": list(self.conflicts)} if self.conflicts else {}),
             **self.verdict.public(),
         }
 
@@ -171,3 +215,11 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
 def tokens(usage: Usage) -> dict[str, int]:
     """The token figures of a usage, as answers show them."""
     return {"input": usage.input, "output": usage.output, "cached": usage.cached, "reasoning": usage.reasoning}
+
+
+def short_use(own: Usage, subtree: Usage | None) -> dict[str, Any]:
+    """Tokens and money of a task in a listing; `subtree`, with everything under it, where it has children."""
+    use: dict[str, Any] = {"tokens": own.total, "cost_usd": own.cost_usd}
+    if subtree is not None:
+        use["subtree"] = {"tokens": subtree.total, "cost_usd": subtree.cost_usd}
+    return use

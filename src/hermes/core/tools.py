@@ -35,7 +35,8 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
 
     `success` is what statistics count; by default a call succeeded when it is no error. `preview` is one short line for
     a person; `files_read` and `files_written` are absolute paths. `delivers` names children whose end this output
-    brings to the reader, so that no notice repeats it.
+    brings to the reader, so that no notice repeats it. `conflicts` are (path, task) of written files that another task
+    had changed since this one saw them; `escaped` are files outside of an isolated workspace that changed meanwhile.
     """
 
     content: Content
@@ -46,6 +47,8 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     files_read: tuple[str, ...] = ()
     files_written: tuple[str, ...] = ()
     delivers: tuple[str, ...] = ()
+    conflicts: tuple[tuple[str, str], ...] = ()
+    escaped: tuple[str, ...] = ()
 
 
 def text_output(text: str, *, is_error: bool = False, details: Any = None, **more: Any) -> ToolOutput:

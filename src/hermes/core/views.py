@@ -31,6 +31,8 @@ from hermes.core.events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    WorkspaceConflict,
+    WorkspaceEscaped,
 )
 from hermes.core.messages import Assistant, Usage
 from hermes.core.result import ENDED, ToolTrace
@@ -47,9 +49,11 @@ class TaskView:
         "_open",
         "api_calls",
         "attempt",
+        "conflicts",
         "depth",
         "elapsed",
         "error",
+        "escaped",
         "exit_reason",
         "files_read",
         "files_written",
@@ -255,6 +259,12 @@ class TaskView:
         receipt["state"] = "delivered"
         receipt["position"] = event.position
 
+    def _conflict(self, event: WorkspaceConflict, at: float) -> None:
+        _keep_newest(self.conflicts, (f"{event.path} was written by task {event.other} first and then by this one",))
+
+    def _escaped(self, event: WorkspaceEscaped, at: float) -> None:
+        _keep_newest(self.escaped, event.paths)
+
     def _missed(self, event: ControlMissed, at: float) -> None:
         self._receipt(event.receipt, event.verb)["state"] = "missed"
 
@@ -312,6 +322,8 @@ class TreeView:
         if view is None:
             view = TaskView(envelope.task_id, envelope.session_id, envelope.parent_id)
             self.tasks[envelope.task_id] = view
+    WorkspaceConflict: TaskView._conflict,
+    WorkspaceEscaped: TaskView._escaped,
             self.children.setdefault(envelope.parent_id, []).append(envelope.task_id)
         fold = _FOLDS.get(type(envelope.event))
         if fold is not None:
@@ -332,6 +344,11 @@ class TreeView:
         view = self.tasks.get(task_id)
         if view is not None:
             yield view
+        if type(envelope.event) is WorkspaceConflict and envelope.event.other in self.tasks:
+            other = self.tasks[envelope.event.other]
+            _keep_newest(
+                other.conflicts, (f"{envelope.event.path} was written by this task first and then by {view.task_id}",)
+            )
             for child in self.children.get(task_id, ()):
                 yield from self.subtree(child)
 

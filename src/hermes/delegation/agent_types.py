@@ -16,6 +16,7 @@ import msgspec
 
 from hermes.core.errors import ConfigError
 from hermes.delegation.tool_names import read_tools
+from hermes.runtime.isolation import MODES, WorkspaceMode
 
 __all__ = ["AgentCatalog", "AgentType", "agent_folders", "load_agents", "read_agent"]
 
@@ -26,12 +27,12 @@ _FRONT = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MUL
 _LIST_FIELDS = ("tools", "toolsets", "disallowedTools")
 #: Fields of other programs that mean nothing here and change no right.
 _FOREIGN = frozenset(
-    "color permissionMode skills hooks mcpServers background effort isolation memory version author license "
+    "color permissionMode skills hooks mcpServers background effort memory version author license "
     "metadata tags initialPrompt temperature mode".split()
 )
 _OURS = frozenset(
     "name description model route provider tools toolsets disallowedTools role timeout max_iterations max_turns "
-    "maxTurns".split()
+    "maxTurns isolation workspace".split()
 )
 
 
@@ -48,6 +49,7 @@ class AgentType(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     timeout: float | None = None
     max_iterations: int | None = None
+    workspace: WorkspaceMode | None = None
     path: str = ""
     source: str = "home"
 
@@ -159,6 +161,7 @@ def read_agent(path: Path, source: str = "home") -> tuple[AgentType, tuple[str, 
         role=role,
         timeout=reader.number("timeout"),
         max_iterations=reader.whole(turns),
+        workspace=reader.workspace(),
         path=str(path),
         source=source,
     )
@@ -236,6 +239,15 @@ class _Reader:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ConfigError(f"{self.place(name)}: {name} has to be a list of names.")
         return tuple(item.strip() for item in value if item.strip())
+
+    def workspace(self) -> WorkspaceMode | None:
+        """`workspace`, or the same under the name `isolation`."""
+        name = "workspace" if "workspace" in self._fields else "isolation"
+        value = self.text(name)
+        found = next((mode for mode in MODES if mode == value), None)
+        if value and found is None:
+            raise ConfigError(f"{self.place(name)}: {name} is one of {', '.join(MODES)}, not {value[:40]!r}.")
+        return found
 
     def number(self, name: str) -> float | None:
         value = self._fields.get(name)

@@ -36,6 +36,7 @@ class _Dispatch(msgspec.Struct, kw_only=True):
     max_tokens_total: Any = None
     max_cost: Any = None
     timeout: Any = None
+    workspace: Any = None
     skill: Any = None
 
 

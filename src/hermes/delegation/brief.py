@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from hermes.core.scope import Role
+from hermes.runtime.isolation import Isolation
 
 __all__ = ["answer_rules", "child_system", "first_message"]
 
@@ -34,6 +35,18 @@ def answer_rules(schema: str, check: str, workspace: str) -> list[str]:
     return rules
 
 
+def _own_workspace(isolation: Isolation) -> str:
+    kept = f"It is yours alone: nothing you do may change {isolation.origin}, which it was made from."
+    if isolation.mode == "scratch":
+        return f"It was empty when you began. {kept}"
+    if isolation.mode == "copy":
+        return f"It is a copy of {isolation.origin}. {kept}"
+    return (
+        f"It is a git worktree on the branch {isolation.branch}, which begins at commit {isolation.base[:12]}. {kept} "
+        "Commit what shall last; do not switch to another branch."
+    )
+
+
 def child_system(
     goal: str,
     context: str,
@@ -46,6 +59,7 @@ def child_system(
     prompt: str = "",
     schema: str = "",
     check: str = "",
+    isolation: Isolation | None = None,
 ) -> str:
     """The system text of a child. `depth` counts from 1 for a child of the conversation.
 
@@ -66,6 +80,8 @@ def child_system(
             f"WORKSPACE: {workspace}\nWork there. Do not assume any other directory, in particular no conventional "
             "container path such as /workspace or /app, unless you have seen that it exists."
         )
+        if isolation is not None:
+            parts.append(_own_workspace(isolation))
     parts.append(
         "When you are done, answer with a concise report and no further tool call: what you did, what you found, which "
         "files you created or changed, which problems you met. State only what you have seen. The report is all that "

@@ -8,11 +8,15 @@ import msgspec
 
 from hermes.core.errors import ToolError
 from hermes.delegation.policy import ChildOrder
+from hermes.runtime.isolation import MODES, WorkspaceMode
 
 __all__ = ["read_names", "read_order", "read_orders"]
 
 #: Fields of the whole call that count for each task that does not say otherwise.
-_INHERITED = ("context", "toolsets", "timeout", "agent", "model", "route", "provider", "role", "output_schema", "check")
+_INHERITED = (
+    "context", "toolsets", "timeout", "agent", "model", "route", "provider", "role", "output_schema", "check",
+    "workspace",
+)  # fmt: skip
 
 
 def read_orders(tasks: Any, single: dict[str, Any]) -> list[ChildOrder]:
@@ -72,6 +76,7 @@ def read_order(item: Any, where: str, inherited: dict[str, Any] | None = None) -
             max_cost=_number(item.get("max_cost"), "max_cost", "US dollars"),
             output_schema=item.get("output_schema"),
             check=_text(item, "check").strip(),
+            workspace=_mode(item.get("workspace")),
         )
     except (TypeError, ValueError) as error:
         raise ToolError(f"{prefix}{error}") from None
@@ -110,6 +115,13 @@ def _names(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return tuple(value)
     raise TypeError("toolsets must be a list of names.")
+
+
+def _mode(value: Any) -> WorkspaceMode | None:
+    found = next((mode for mode in MODES if mode == value), None)
+    if value is not None and found is None:
+        raise ValueError(f"workspace is one of {', '.join(MODES)}, not {str(value)[:40]!r}.")
+    return found
 
 
 def _number(value: Any, field: str, unit: str) -> float | None:

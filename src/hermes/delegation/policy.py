@@ -16,10 +16,11 @@ from hermes.delegation.agent_types import AgentType
 from hermes.delegation.brief import child_system, first_message
 from hermes.delegation.routing import Chosen, Routing
 from hermes.delegation.structured import schema_text
+from hermes.runtime.isolation import Isolation, WorkspaceMode
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
 
-__all__ = ["ChildOrder", "DelegationPolicy", "child_spec"]
+__all__ = ["ChildOrder", "DelegationPolicy", "Site", "child_spec", "folder_of", "workspace_mode"]
 
 #: The floor of a child's time limit, in seconds.
 MIN_TIMEOUT = 1.0
@@ -36,6 +37,14 @@ class DelegationPolicy(msgspec.Struct, frozen=True, kw_only=True):
     inactivity: float | None = None
     routing: Routing = Routing()
     default_toolsets: tuple[str, ...] | None = None
+    workspace: WorkspaceMode = "shared"
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a child will work, and how that is its own (None: shared)."""
+
+    workspace: str
+    isolation: Isolation | None = None
 
 
 class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +64,22 @@ class ChildOrder(msgspec.Struct, frozen=True, kw_only=True):
     max_cost: float | None = None
     output_schema: Mapping[str, Any] | None = None
     check: str = ""
+    workspace: WorkspaceMode | None = None
+
+
+def folder_of(parent: Task) -> str:
+    """The directory that a child of this task stands for: where its terminal is, if that is a directory of this
+    machine that the task itself may use."""
+    opened, own = parent.opened, parent.scope.workspace
+    if opened is None:
+        return own
+    inside = opened.cwd == own or opened.cwd.startswith(own.rstrip("/") + "/")
+    return opened.cwd if inside or opened.kind == "local" else own
+
+
+def workspace_mode(order: ChildOrder, agent: AgentType | None, policy: DelegationPolicy) -> WorkspaceMode:
+    """Per call, then agent type, then configuration."""
+    return order.workspace or (agent.workspace if agent is not None else None) or policy.workspace
 
 
 def child_spec(
@@ -65,8 +90,10 @@ def child_spec(
     *,
     background: bool,
     agent: AgentType | None = None,
+    site: Site | None = None,
 ) -> tuple[TaskSpec, tuple[str, ...]]:
-    """Return the child's specification and notes for the caller (toolsets left out, a role that was lowered).
+    """Return the child's specification and notes for the caller (toolsets left out, a role that was lowered). `site`
+    is where it works, None for where its parent does.
 
     What the call says wins over its agent type, which wins over the configuration; rights are only ever narrowed.
 
@@ -80,7 +107,8 @@ def child_spec(
     granted = _toolsets(order.toolsets, parent, policy, registry, role, notes)
     chosen = _model(order, parent, policy, agent)
     notes.extend(chosen.notes)
-    workspace = parent.opened.cwd if parent.opened is not None else parent.scope.workspace
+    site = site or Site(workspace=folder_of(parent))
+    workspace = site.workspace
     spec = TaskSpec(
         kind="async" if background else "child",
         goal=(Text(first_message(order.goal, order.context)),),
@@ -96,6 +124,7 @@ def child_spec(
             prompt=agent.prompt if agent is not None else "",
             schema=schema_text(order.output_schema) if order.output_schema is not None else "",
             check=order.check,
+            isolation=site.isolation,
         ),
         role=role,
         toolsets=granted,
@@ -104,6 +133,9 @@ def child_spec(
         model=chosen.choice,
         limits=_limits(order, policy),
         workspace=workspace,
+        environment=parent.spec.environment,
+        image=parent.spec.image,
+        isolation=site.isolation,
         unattended=parent.spec.unattended,
         reasoning_effort=chosen.effort or parent.spec.reasoning_effort,
         temperature=parent.spec.temperature,

@@ -17,7 +17,7 @@ import msgspec
 
 from hermes.core.clock import Hold, held
 from hermes.core.messages import plain_text
-from hermes.core.result import TaskResult, async_status, delegate_status, tokens
+from hermes.core.result import TaskResult, WorkspaceReport, async_status, delegate_status, tokens
 from hermes.runtime.task import Task
 
 __all__ = ["Reports", "keep_report"]
@@ -168,6 +168,7 @@ class Reports:
             entry["missed_steer"] = list(result.missed_steer)
         if result.files_written:
             entry["files_written"] = list(result.files_written)
+        entry |= _place(result)
         if path:
             entry["report_path"] = path
         if result.agent:
@@ -201,6 +202,7 @@ class Reports:
             answer["diagnostic_path"] = result.diagnostic_path
         if result.missed_steer:
             answer["missed_steer"] = list(result.missed_steer)
+        answer |= _place(result)
         if result.children:
             answer["children"] = [msgspec.to_builtins(child) for child in result.children]
         if result.agent:
@@ -225,6 +227,9 @@ class Reports:
         ]
         if result.error:
             lines.append(f"Error: {result.error}")
+        if result.workspace is not None:
+            lines.append(f"Workspace: {_workspace_line(result.workspace)}")
+        lines.extend(f"Conflict: {conflict}" for conflict in result.conflicts)
         if result.missed_steer:
             lines.append(f"Corrections that came too late: {'; '.join(result.missed_steer)}")
         if result.verdict.schema_valid is not None:
@@ -236,6 +241,25 @@ class Reports:
                 f"Check `{check.command}`: {'passed' if check.passed else 'failed: ' + _fit(check.output, 2_000)}"
             )
         return "\n".join([*lines, "--- RESULT ---", text or "(no text)"])
+
+
+def _place(result: TaskResult) -> dict[str, Any]:
+    """What became of a workspace of the task's own, and of files that another task wrote too."""
+    found: dict[str, Any] = {}
+    if result.workspace is not None:
+        found[result.workspace.key] = result.workspace.public()
+    if result.conflicts:
+        found["conflicts"] = list(result.conflicts)
+    return found
+
+
+def _workspace_line(place: WorkspaceReport) -> str:
+    if place.removed:
+        return f"nothing was left in its {place.mode}; it was removed"
+    branch = f", branch {place.branch}, {place.commits} commits" if place.mode == "worktree" else ""
+    more = f"; files outside changed: {', '.join(place.escaped)}" if place.escaped else ""
+    more += f"; {place.error}" if place.error else ""
+    return f"{place.path} ({place.mode}{branch}{', with uncommitted files' if place.dirty else ''}){more}"
 
 
 def _verdict(result: TaskResult, room_chars: int) -> dict[str, Any]:

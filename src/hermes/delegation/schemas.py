@@ -41,6 +41,11 @@ _ROLE = {"type": "string", "enum": ["leaf", "orchestrator"], "description": "orc
 _TIMEOUT = {"type": "number", "description": "Seconds after which the child is stopped with what it has."}
 _SCHEMA = {"type": "object", "description": "JSON schema; the child answers with a value that fits it (output)."}
 _CHECK = {"type": "string", "description": "Command run in the child's folder at its end; it has to succeed."}
+_WORKSPACE = {
+    "type": "string",
+    "enum": ["shared", "scratch", "copy", "worktree"],
+    "description": "The child's folder: yours, an empty one, a copy of yours, or a git worktree on its own branch.",
+}
 
 
 def _text(description: str) -> dict[str, Any]:
@@ -71,6 +76,7 @@ def _properties(field: str, offer: Offer, *, listed: bool = False) -> Properties
         **_choices(offer, listed=listed),
         "output_schema": _SCHEMA,
         "check": _CHECK,
+        "workspace": _WORKSPACE,
     }
 
 

@@ -10,21 +10,23 @@ import anyio.to_thread
 import msgspec
 
 from hermes.core.clock import NO_HOLD, Hold, held
-from hermes.core.errors import AdmissionRefused, HermesError, ToolError
+from hermes.core.errors import AdmissionRefused, HermesError, OperatorError, ToolError
 from hermes.core.ids import random_hex
 from hermes.core.tools import CallContext, Tool, ToolEnv, ToolOutput, json_output
 from hermes.core.toolsets import DELEGATION_TOOLSETS, ToolsetRegistry
 from hermes.delegation.library import AgentLibrary
 from hermes.delegation.orders import read_orders
-from hermes.delegation.policy import ChildOrder, DelegationPolicy, child_spec
+from hermes.delegation.policy import ChildOrder, DelegationPolicy, Site, child_spec, folder_of, workspace_mode
 from hermes.delegation.report import Reports
 from hermes.delegation.schemas import TINY_PARALLEL_SCHEMA, Offer, delegate_schema, parallel_schema, spawn_schema
 from hermes.delegation.structured import check_schema
 from hermes.delegation.verbs import NOT_YET, TaskVerbs
 from hermes.runtime.control import Control
+from hermes.runtime.isolation import WorkspaceMode
 from hermes.runtime.spec import ModelChoice, SpawnRequest, TaskSpec
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
+from hermes.runtime.workspaces import Workspaces
 
 __all__ = ["Delegation", "DelegationToolset"]
 
@@ -37,7 +39,8 @@ class Delegation:
     """What both delegation toolsets share: spawning for a call, and formatting. Bound late to its supervisor.
 
     `agents` are the agent types to choose from; `resolve` raises for a model that cannot be had (no such provider, no
-    key), so that the caller hears of it and not the child.
+    key), so that the caller hears of it and not the child. `workspaces` makes workspaces of children's own; without it
+    all of them share their parent's.
     """
 
     def __init__(
@@ -47,12 +50,14 @@ class Delegation:
         *,
         agents: AgentLibrary | None = None,
         resolve: Callable[[ModelChoice], None] = _any_model,
+        workspaces: Workspaces | None = None,
         hold: Hold = NO_HOLD,
     ) -> None:
         self.policy = policy
         self.reports = reports
         self.agents = agents if agents is not None else AgentLibrary()
         self._resolve = resolve
+        self._workspaces = workspaces
         self._hold = hold
         self._bound: tuple[Supervisor, Control, ToolsetRegistry] | None = None
 
@@ -111,28 +116,43 @@ class Delegation:
         notes: list[str] = []
         requests = []
         for index, order in enumerate(orders):
-            spec, remarks = await self._spec(order, parent, background=background)
+            child = supervisor.new_id("async" if background else "child")
+            spec, remarks = await self._spec(order, parent, child, background=background)
             notes.extend(remark for remark in remarks if remark not in notes)
-            requests.append(SpawnRequest(spec=spec, group=group, index=index, count=len(orders)))
+            requests.append(SpawnRequest(spec=spec, group=group, index=index, count=len(orders), task_id=child))
         try:
             tasks = await supervisor.spawn(requests, session_id=parent.scope.session_id, parent=parent, key=context.key)
         except AdmissionRefused as refusal:
             raise ToolError(str(refusal)) from None
         return tasks, notes, group
 
-    async def _spec(self, order: ChildOrder, parent: Task, *, background: bool) -> tuple[TaskSpec, tuple[str, ...]]:
+    async def _site(self, mode: WorkspaceMode, parent: Task, child: str) -> tuple[Site, list[str]]:
+        """Where a child works, found out before it exists: what cannot be had is said to the caller."""
+        folder = folder_of(parent)
+        if mode == "shared" or self._workspaces is None:
+            return Site(workspace=folder), []
+        try:
+            workspace, isolation, notes = await self._workspaces.plan(mode, folder, child)
+        except OperatorError as error:
+            raise ToolError(f"{error} Nothing was started.") from None
+        return Site(workspace=workspace, isolation=isolation), notes
+
+    async def _spec(
+        self, order: ChildOrder, parent: Task, child: str, *, background: bool
+    ) -> tuple[TaskSpec, tuple[str, ...]]:
         agent = await self.agents.find(order.agent, parent.scope.workspace) if order.agent else None
         if order.output_schema is not None:
             with held(self._hold):
                 schema = await anyio.to_thread.run_sync(check_schema, order.output_schema)
             order = msgspec.structs.replace(order, output_schema=schema)
         _, _, registry = self._parts()
-        spec, notes = child_spec(order, parent, self.policy, registry, background=background, agent=agent)
+        site, remarks = await self._site(workspace_mode(order, agent, self.policy), parent, child)
+        spec, notes = child_spec(order, parent, self.policy, registry, background=background, agent=agent, site=site)
         try:
             self._resolve(spec.model)
         except HermesError as error:
             raise ToolError(f"the child's model cannot be had: {error}") from None
-        return spec, notes
+        return spec, (*notes, *remarks)
 
     async def _first_success(self, tasks: Sequence[Task], caller: Task) -> Task | None:
         """Wait until a task succeeded, and stop the others; None when none did."""
@@ -214,6 +234,7 @@ class _Delegate(msgspec.Struct, kw_only=True):
     provider: Any = None
     output_schema: Any = None
     check: Any = None
+    workspace: Any = None
     merge: str = "all"
     background: bool = False
     timeout: Any = None

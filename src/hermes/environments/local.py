@@ -1,7 +1,7 @@
-"""Commands on this machine: one shell a command, in a process group of its own, with the session's state around it.
+"""Commands of one task: one shell a command, in a process group of its own, with the session's state around it.
 
-It isolates tasks from each other (directory, variables, functions, processes), not the machine from the task: that is
-for a sandbox and for approvals. Files are touched only to keep state and long output.
+By itself it isolates tasks from each other (directory, variables, functions, processes), not the machine from the task:
+that is what an enclosure does, and approvals. Files are touched only to keep state and long output.
 """
 
 from __future__ import annotations
@@ -19,15 +19,25 @@ import anyio.to_thread
 import msgspec
 
 from hermes.core.clock import NO_HOLD, Hold, held
-from hermes.core.environment import CommandResult, OnProcess, OnStarted, ProcessInfo, ProcessOutput
+from hermes.core.environment import (
+    CommandResult,
+    EnvironmentKind,
+    Files,
+    OnProcess,
+    OnStarted,
+    ProcessInfo,
+    ProcessOutput,
+)
 from hermes.core.errors import ToolError
 from hermes.core.scope import CallKey, TaskScope
 from hermes.environments.background import BackgroundProcesses
+from hermes.environments.enclosure import Enclosure, Host
 from hermes.environments.output import Output, OutputLimits, Redact
 from hermes.environments.process import ProcessGroup, Spawned, end_escaped, end_leftovers, processes_of_call, spawn
 from hermes.environments.pump import Pump
 from hermes.environments.scrub import command_environment
 from hermes.environments.session import Session
+from hermes.environments.trees import copy_tree
 
 __all__ = ["LocalEnvironment", "LocalSettings", "default_parallel"]
 
@@ -37,10 +47,16 @@ _LEFT_RUNNING = (
     "Processes that this command started in the background still run; they are ended with this task. "
     "Use background=true to read what they print."
 )
+_ENDED_WITH_IT = (
+    "What a command starts with & ends with the command in the sandbox. Use background=true for what keeps running."
+)
+#: Changed files outside of the workspace that are named.
+_ESCAPED = 20
 #: Seconds in which a short-lived rest of a command (a process substitution) may end without being mentioned.
 _PATIENCE = 0.05
 #: Commands that may leave processes outside their group, which are then looked for by their call key.
 _MAY_ESCAPE = re.compile(r"(?<![&>])&(?![&>])|\b(?:setsid|nohup|disown|coproc|daemon|systemd-run)\b|set -m")
+_BEHIND = re.compile(r"(?<![&>])&\s*(?:$|[;)}\n])|\b(?:nohup|setsid|disown)\b")
 
 
 def default_parallel() -> int:
@@ -76,7 +92,7 @@ def _ignore_end(_info: ProcessInfo) -> None:
 
 
 class LocalEnvironment:
-    """The `Environment` of one task on this machine.
+    """The `Environment` of one task; on this machine as it is, unless an enclosure stands around its commands.
 
     Args:
         scope: the task; its workspace must be absolute.
@@ -86,6 +102,8 @@ class LocalEnvironment:
         redact: applied to everything that is returned or written.
         on_started: told of each process group before its output is read.
         on_ended: told of each background process that has ended.
+        enclosure: what holds the commands; None for nothing.
+        outside: (blocking) files outside of an isolated workspace with their state, compared around each command.
     """
 
     def __init__(
@@ -99,15 +117,18 @@ class LocalEnvironment:
         redact: Redact = _same,
         on_started: OnStarted = _ignore_start,
         on_ended: OnProcess = _ignore_end,
+        enclosure: Enclosure | None = None,
+        outside: Callable[[], Mapping[str, str]] | None = None,
         hold: Hold = NO_HOLD,
     ) -> None:
         self._settings = settings or LocalSettings()
         self._state_dir = Path(state_dir)
-        env = command_environment(source, self._settings.env_passthrough)
-        self._home = env.get("HOME", "")
-        self._session = Session(
-            self._state_dir, scope.workspace, env, scope.depth + self._settings.levels_above, redact
+        self._enclosure: Enclosure = enclosure or Host(
+            self._state_dir, command_environment(source, self._settings.env_passthrough)
         )
+        self._outside = outside
+        self._home = self._enclosure.environment.get("HOME", "")
+        self._session = Session(self._enclosure, scope.workspace, scope.depth + self._settings.levels_above, redact)
         self._task_id = scope.task_id
         self._commands = commands
         self._redact = redact
@@ -124,6 +145,16 @@ class LocalEnvironment:
     def _threads(self) -> anyio.CapacityLimiter:
         """Threads of our own, so that ending a command never waits for somebody else's blocking work."""
         return anyio.CapacityLimiter(64)
+
+    @property
+    def kind(self) -> EnvironmentKind:
+        """What holds its commands."""
+        return self._enclosure.kind
+
+    @property
+    def files(self) -> Files:
+        """The files its commands see."""
+        return self._enclosure.files
 
     @property
     def cwd(self) -> str:
@@ -155,8 +186,9 @@ class LocalEnvironment:
         async with self._commands:
             with held(self._hold):
                 name = self._name(key)
+                before = await self._look_outside()
                 group, notes = await self._spawn(command, key, name, cwd, keep=True)
-                output = Output(self._state_dir / "output" / f"{name}.txt", self._redact, self._settings.output)
+                output = Output(self._enclosure.output_dir / f"{name}.txt", self._redact, self._settings.output)
                 pump = Pump(group, output, progress)
                 left = False
                 try:
@@ -171,7 +203,14 @@ class LocalEnvironment:
                 stopped: Stopped = "" if not killed else "output" if output.over else "timeout"
                 if left:
                     notes.append(_LEFT_RUNNING)
-                return await self._result(pump, name, stopped, notes, move=cwd is None)
+                elif self.kind == "sandbox" and _BEHIND.search(command):
+                    notes.append(_ENDED_WITH_IT)
+                return await self._result(pump, name, stopped, notes, before, move=cwd is None)
+
+    async def _look_outside(self) -> Mapping[str, str]:
+        if self._outside is None:
+            return {}
+        return await anyio.to_thread.run_sync(self._outside, limiter=self._threads)
 
     def _name(self, key: CallKey) -> str:
         self._runs += 1
@@ -194,13 +233,14 @@ class LocalEnvironment:
                 self._told_home = True
                 notes = (*notes, missing)
             argv = self._session.script(command, str(key), name, directory, keep=keep)
-            return spawn(argv, self._session.environment(str(key), directory), directory), notes
+            env = self._session.environment(str(key), directory)
+            return spawn(*self._enclosure.launch(argv, env, directory)), notes
 
         try:
-            spawned, notes = await anyio.to_thread.run_sync(start, limiter=self._threads)
+            spawned, notes = await self._enclosure.starting(start)
         except (OSError, ValueError) as error:
             raise ToolError(f"The command could not be started: {error}") from None
-        return ProcessGroup(spawned), list(notes)
+        return ProcessGroup(spawned, lambda: self._enclosure.end_inside(str(key))), list(notes)
 
     async def _settle(self, pump: Pump, key: CallKey, name: str) -> bool:
         """Leave nothing of a command undecided: ended, or kept in the list of what it left, which the answer says."""
@@ -213,6 +253,7 @@ class LocalEnvironment:
         await pump.finish()
         if (
             not killed
+            and self.kind == "local"  # behind a boundary nothing outlives its command
             and group.group_exists()
             and await anyio.to_thread.run_sync(group.survivors, _PATIENCE, limiter=self._threads)
         ):
@@ -229,16 +270,26 @@ class LocalEnvironment:
         if self._escapes and processes_of_call(key + "\0"):
             end_leftovers(key, grace=self._settings.grace)
 
-    async def _result(self, pump: Pump, name: str, stopped: Stopped, notes: list[str], *, move: bool) -> CommandResult:
+    async def _result(
+        self, pump: Pump, name: str, stopped: Stopped, notes: list[str], before: Mapping[str, str], *, move: bool
+    ) -> CommandResult:
         def finish() -> tuple[str, bool, str]:
             if not stopped:
                 self._session.take(name, move=move)
+            notes.extend(self._enclosure.remarks())
             return pump.output.finish()
 
         try:
             text, truncated, path = await anyio.to_thread.run_sync(finish, limiter=self._threads)
         except OSError as error:
             raise ToolError(f"The command ran, but its state or output could not be kept: {error}") from None
+        after = await self._look_outside()
+        escaped = tuple(sorted(path for path in {*before, *after} if before.get(path) != after.get(path)))[:_ESCAPED]
+        if escaped:
+            notes.append(
+                f"While this command ran, files outside of your workspace {self.workspace} changed: "
+                f"{', '.join(escaped)}. If that was your doing, undo it and work in your workspace only."
+            )
         return CommandResult(
             output=text,
             exit_code=None if stopped else pump.group.exit_code,
@@ -249,6 +300,7 @@ class LocalEnvironment:
             output_path=path,
             total_bytes=pump.output.total,
             notes=tuple(notes),
+            escaped=escaped,
         )
 
     async def start(self, command: str, *, key: CallKey, cwd: str | None = None, notify: bool = False) -> ProcessInfo:
@@ -258,7 +310,7 @@ class LocalEnvironment:
             raise ToolError(f"{running} background processes run already; kill one with the process tool first.")
         name = self._name(key)
         group, _ = await self._spawn(command, key, name, cwd, keep=False)
-        output = Output(self._state_dir / "output" / f"{name}.txt", self._redact, self._settings.output, head=False)
+        output = Output(self._enclosure.output_dir / f"{name}.txt", self._redact, self._settings.output, head=False)
         self._on_started(key, group.pid, group.started)
         return self._background.add(command, Pump(group, output), notify=notify)
 
@@ -282,6 +334,12 @@ class LocalEnvironment:
         """End a background process with its group."""
         return await self._background.kill(process_id, "request")
 
+    async def snapshot(self, target: str) -> None:
+        """Copy the workspace as it is now."""
+        workspace = self._enclosure.files.real(self.workspace)
+        with held(self._hold):
+            await anyio.to_thread.run_sync(copy_tree, workspace, target, limiter=self._threads)
+
     async def _end_left(self, group: ProcessGroup) -> None:
         await anyio.to_thread.run_sync(group.end, self._settings.grace, limiter=self._threads)
         group.forget()
@@ -289,7 +347,7 @@ class LocalEnvironment:
     async def close(self) -> tuple[ProcessInfo, ...]:
         """End everything that still runs; returns the background processes that were killed."""
         self._closed = True
-        if not (self._left or self._escapes or self._background.any):
+        if not (self._left or self._escapes or self._background.any or self.kind != "local"):
             return ()  # it ran nothing that could be left
         with anyio.CancelScope(shield=True):
             killed = await self._background.close()
@@ -299,4 +357,5 @@ class LocalEnvironment:
                     tasks.start_soon(self._end_left, group)
             if self._escapes:
                 await anyio.to_thread.run_sync(end_escaped, f"{self._task_id}:", limiter=self._threads)
+            await anyio.to_thread.run_sync(self._enclosure.close, limiter=self._threads)
         return killed

@@ -114,7 +114,10 @@ class Output:
             ready, self._carry = self._split(text)
         if not self.spilled:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if self.spilled else os.O_TRUNC), 0o600)
+            self.path.unlink(missing_ok=True)
+        # A command behind a boundary may write in that directory too: no link of its making is followed.
+        how = os.O_APPEND if self.spilled else os.O_CREAT | os.O_EXCL
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | how, 0o600)
         self.spilled = True
         with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
             file.write(ready)

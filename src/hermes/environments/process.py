@@ -71,10 +71,14 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Spawned:
 
 
 class ProcessGroup:
-    """A started command. `feed` gets its output on the event loop; `exited` and `eof` are set there too."""
+    """A started command. `feed` gets its output on the event loop; `exited` and `eof` are set there too.
 
-    def __init__(self, spawned: Spawned) -> None:
+    `end_inside` ends what signals to the group do not reach, where there is such; it may block.
+    """
+
+    def __init__(self, spawned: Spawned, end_inside: Callable[[], None] | None = None) -> None:
         popen, read_fd, self.started, self.begun = spawned
+        self._end_inside = end_inside if end_inside is not None else _nothing
         self.pid = popen.pid
         self.ended: float | None = None
         self.exited = asyncio.Event()
@@ -214,6 +218,7 @@ class ProcessGroup:
         """
         if not self._alive():
             return True
+        self._end_inside()
         _signal_group(self.pid, signal.SIGTERM)
         if self._gone_within(grace):
             return True

@@ -2,23 +2,31 @@
 
 No shell waits between commands. Each is one shell that takes directory, exported variables and functions from a file
 and writes them to another at its end. This module builds and reads; it starts nothing.
+
+Behind a boundary the command can write where its state is kept, so what stands there is never trusted: no link is
+followed, only a regular file of bounded size is read, and what is read only ever goes back inside.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
-import shutil
+import stat
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
+from hermes.core.errors import ToolError
+from hermes.environments.enclosure import Enclosure, Shell
 from hermes.environments.process import CALL_KEY, DEPTH
 
-__all__ = ["Session", "find_shell"]
+__all__ = ["Session"]
 
 #: A longer command does not fit into one argument of a program (128 KiB on Linux) and goes through a file.
 _ARGUMENT_LIMIT = 100_000
+#: Bytes of state that are taken over from a command; one with more variables and functions leaves none.
+_STATE_LIMIT = 4 * 1024 * 1024
 
 # The dump is written by the shell itself, with builtins alone: no process is started for it. Directory and end mark
 # follow the variables, so that half a dump is never taken for a whole one.
@@ -29,50 +37,39 @@ _DUMP = {
 _END = b"\0done"
 
 
-def find_shell(path: str) -> tuple[str, str]:
-    """Return (kind, absolute path) of the shell to use: bash, else sh. Raises FileNotFoundError."""
-    for kind in ("bash", "sh"):
-        found = shutil.which(kind, path=path) or (f"/bin/{kind}" if os.access(f"/bin/{kind}", os.X_OK) else None)
-        if found:
-            return kind, found
-    raise FileNotFoundError(f"no bash and no sh on PATH ({path}): install one")
-
-
 class Session:
-    """State between the commands of one task, kept in `state_dir` so that another process can take it up.
+    """State between the commands of one task, kept where `enclosure` says, so that another process can take it up.
 
     Methods are blocking but short: call them on a thread.
     """
 
-    def __init__(
-        self, state_dir: Path, workspace: str, env: Mapping[str, str], depth: int, redact: Callable[[str], str]
-    ) -> None:
+    def __init__(self, enclosure: Enclosure, workspace: str, depth: int, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self.cwd = workspace
         self.workspace = workspace
-        self._dir = state_dir
-        self._env = dict(env)
+        self._enclosure = enclosure
+        self._dir = enclosure.state_dir
+        self._env = dict(enclosure.environment)
         self._depth = depth
-        self._kind = ""
-        self._shell = ""
+        self._shell = Shell("", "")
         self._state: bytes | None = None
         self._lock = threading.Lock()
 
     def open(self) -> None:
         """Find the shell and load what an earlier process left, once. Raises OSError, FileNotFoundError."""
         with self._lock:
-            if not self._shell:
+            if not self._shell.path:
                 self._load()
 
     def _load(self) -> None:
-        self._kind, self._shell = find_shell(self._env["PATH"])
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            content = (self._dir / "shell.state").read_bytes()
-        except FileNotFoundError:
+        self._shell = self._enclosure.open()
+        content = _read(self._dir / "shell.state")
+        if not content:
             return
         for stale in self._dir.glob("*_*.state"):  # of commands that a lost process was running
-            stale.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a directory of that name is none of ours
+                stale.unlink(missing_ok=True)
         parsed = _parse(content)
         if parsed is not None:
             self._state, self.cwd = parsed
@@ -89,26 +86,32 @@ class Session:
     def directory(self, cwd: str | None) -> tuple[str, tuple[str, ...]]:
         """Return (where to start, what the reader has to know about it). Raises FileNotFoundError."""
         wanted = cwd if cwd is not None else self.cwd
-        if os.path.isdir(wanted):
+        if self._is_folder(wanted):
             return wanted, ()
         if cwd is not None:
             raise FileNotFoundError(f"there is no directory {cwd}: give one that exists or leave workdir out")
-        if not os.path.isdir(self.workspace):
+        if not self._is_folder(self.workspace):
             raise FileNotFoundError(
                 f"the workspace {self.workspace} no longer exists: it has to be made again before a command can run"
             )
         self.cwd = self.workspace
         return self.workspace, (f"The directory {wanted} no longer exists; the command ran in {self.workspace}.",)
 
+    def _is_folder(self, path: str) -> bool:
+        try:
+            return stat.S_ISDIR(self._enclosure.files.stat(path).st_mode)
+        except (OSError, ToolError):  # what cannot be reached is not there for the task
+            return False
+
     def script(self, command: str, key: str, name: str, cwd: str, *, keep: bool = True) -> list[str]:
         """Return the argument list that runs `command` in `cwd`, where the shell will have been started.
 
         `keep` has the state that the command leaves written to a file called `name`.
         """
-        parts = []
+        parts = [*self._enclosure.prologue(self._shell)]
         if keep:
             dump = (
-                f"{{ HERMES_CWD=$PWD; unset {CALL_KEY} {DEPTH} SHLVL PWD; {_DUMP[self._kind]}; "
+                f"{{ HERMES_CWD=$PWD; unset {CALL_KEY} {DEPTH} SHLVL PWD; {_DUMP[self._shell.kind]}; "
                 f"printf '\\0%s\\0done' \"$HERMES_CWD\"; }} >{shlex.quote(str(self._dump_path(name)))} 2>/dev/null"
             )
             parts.append(f"trap {shlex.quote('set +eux; ' + dump)} EXIT")
@@ -117,12 +120,13 @@ class Session:
             parts.append(f"export PWD={shlex.quote(cwd)} {CALL_KEY}={shlex.quote(key)} {DEPTH}={self._depth}")
         if len(command) > _ARGUMENT_LIMIT // 4:
             path = self._dir / f"{name}.command"
-            path.write_text(command, encoding="utf-8", errors="replace")
+            self._write(path.name, command.encode("utf-8", "replace"))
             parts.append(f". {shlex.quote(str(path))}")
         else:
             parts.append(f"eval {shlex.quote(command)}")
-        options = ["--noprofile", "--norc"] if self._kind == "bash" else []
-        return [self._shell, *options, "-c", "\n".join(parts), self._kind]
+        kind, shell = self._shell
+        options = ["--noprofile", "--norc"] if kind == "bash" else []
+        return [shell, *options, "-c", "\n".join(parts), kind]
 
     def _dump_path(self, name: str) -> Path:
         return self._dir / f"{name}.state"
@@ -137,10 +141,7 @@ class Session:
 
         Without `move` the session stays in its directory (the command was given one of its own).
         """
-        try:
-            content = self._dump_path(name).read_bytes()
-        except FileNotFoundError:  # the command replaced the shell (exec) or its EXIT trap
-            content = b""
+        content = _read(self._dump_path(name))  # none: the command replaced the shell (exec) or its EXIT trap
         self.drop(name)
         parsed = _parse(content)
         if parsed is not None:
@@ -160,14 +161,28 @@ class Session:
 
     def _write(self, name: str, content: bytes) -> None:
         temporary = self._dir / f"{name}.new"
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        temporary.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(temporary, flags, 0o600), "wb") as file:
             file.write(content)
         os.replace(temporary, self._dir / name)
 
     def home_missing(self) -> str:
         """Return a sentence when the home of the commands does not exist, else ""."""
         home = self._env.get("HOME", "")
-        return f"HOME ({home}) does not exist." if home and not os.path.isdir(home) else ""
+        return f"HOME ({home}) does not exist." if home and not self._is_folder(home) else ""
+
+
+def _read(path: Path) -> bytes:
+    """The content of a regular file, empty for anything else and for one that is too long. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    with open(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        whole = stat.S_ISREG(status.st_mode) and status.st_size <= _STATE_LIMIT
+        return file.read(_STATE_LIMIT) if whole else b""
 
 
 def _parse(content: bytes) -> tuple[bytes, str] | None:

@@ -49,9 +49,9 @@ class Builder:
 
     `models` turns a choice into a model (and may have to start one), `environments` makes the place where a task's
     commands run. `around` is given the model of a task and returns what is asked in its place. `state_dir` returns a
-    task's own directory for overflow. `prepare` is awaited before a task's tools are made. `accept` judges the final
-    answer of a task that has a schema or a check; it leaves a remark in the inbox for another turn, or raises when the
-    task has failed.
+    task's own directory for overflow. `workspace` sees that the task's directory is there, `prepare` is awaited before
+    its tools are made. `accept` judges the final answer of a task that has a schema or a check; it leaves a remark in
+    the inbox for another turn, or raises when the task has failed.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Builder:
         clock: Clock,
         redact: Callable[[bytes], bytes],
         compaction: Compaction,
+        workspace: Callable[[Task], Awaitable[None]] = _nothing,
         prepare: Callable[[Task], Awaitable[None]] = _nothing,
         accept: Callable[[Task, Outcome], Awaitable[None]] = _nothing,
         around: Callable[[Task, Model], Model] | None = None,
@@ -78,6 +79,7 @@ class Builder:
         self._redact = redact
         self._compaction = compaction
         self._offers: dict[tuple[tuple[str, str, int], ...], tuple[ToolSpec, ...]] = {}
+        self._workspace = workspace
         self._prepare = prepare
         self._accept = accept
         self._around = around
@@ -96,6 +98,7 @@ class Builder:
         spec = task.spec
         model = await self._models(spec.model)
         task.model = model = model if self._around is None else self._around(task, model)
+        await self._workspace(task)
         task.make_environment = partial(self._environments, task)
         await self._prepare(task)
         tools = self._tools(task, model)

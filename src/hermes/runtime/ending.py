@@ -117,6 +117,11 @@ class Ending:
     async def _summed_up(self, task: Task, state: State, error: str, outcome: Outcome | None, told: bool) -> TaskResult:
         """The result of a task with the files that belong to it."""
         result = self._result(task, state, error, outcome)
+        settle = self._supervisor.policy.settle_workspace
+        if settle is not None and (workspace := await settle(task)) is not None:
+            view = self._supervisor.bus.tree.tasks.get(task.id)
+            escaped = tuple(view.escaped) if view is not None else ()
+            result = msgspec.structs.replace(result, workspace=msgspec.structs.replace(workspace, escaped=escaped))
         if task.diagnosis:
             result = msgspec.structs.replace(result, diagnostic_path=await self._diagnosed(task))
         if told:
@@ -241,6 +246,7 @@ class Ending:
             output=tuple(view.lines),
             agent=task.spec.agent,
             verdict=_verdict(task),
+            conflicts=tuple(view.conflicts),
         )
 
     @staticmethod

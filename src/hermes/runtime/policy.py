@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from hermes.core.result import WorkspaceReport
 from hermes.runtime.budgets import Unpriced
+from hermes.runtime.task import Task
 
 __all__ = ["Policy"]
 
@@ -15,7 +17,8 @@ class Policy:
     have no known price. `logs` is where a child that could not even begin leaves a diagnosis, None for nowhere.
     `keep_report` is given a task's id, its session's id and its final text; it writes the text where a reader's room
     may be too small for it, and returns the path or "". `independent_completions`: ends of children that were
-    dispatched together are told one by one."""
+    dispatched together are told one by one. `settle_workspace` looks at a workspace of an ended task's own and says
+    what became of it."""
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class Policy:
         logs: Path | None = None,
         keep_report: Callable[[str, str, str], Awaitable[str]] | None = None,
         independent_completions: bool = False,
+        settle_workspace: Callable[[Task], Awaitable[WorkspaceReport | None]] | None = None,
     ) -> None:
         self.max_spawn_depth = max_spawn_depth
         self.max_live = max_live
@@ -35,3 +39,4 @@ class Policy:
         self.logs = logs
         self.keep_report = keep_report
         self.independent_completions = independent_completions
+        self.settle_workspace = settle_workspace

@@ -13,6 +13,7 @@ import msgspec
 from hermes.core.limits import Limits
 from hermes.core.messages import Content, Entry
 from hermes.core.scope import Role, TaskKind
+from hermes.runtime.isolation import Isolation
 
 __all__ = ["ModelChoice", "SpawnRequest", "TaskSpec"]
 
@@ -37,6 +38,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ending. `unattended`: nobody can answer a question. `detached`: its parent neither waits for it nor hears its end as
     a child's (a `/background` run). `workspace` is absolute. `prefill` and `extra` go to the model with each request.
     `agent` is the agent type it was made from; `tools` keeps only these tools of its toolsets, None all.
+    `environment` is what holds its commands (local, sandbox, docker), "" as configured, `image` the container's.
+    `isolation` says how its workspace is its own, None for one that it shares.
     `output_schema` is the JSON schema of its answer, `check` a command that has to succeed before it counts as done.
     `session` limits all tasks of the session together, for a task without a parent; None: they share no budget.
     `history` is a conversation that began elsewhere and stands before the goal.
@@ -53,6 +56,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: Limits = Limits()
     session: Limits | None = None
     workspace: str = "."
+    environment: str = ""
+    image: str = ""
+    isolation: Isolation | None = None
     interactive: bool = False
     unattended: bool = True
     detached: bool = False
@@ -70,9 +76,11 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A task to be spawned; `group` names what is spawned by one call, `index` of `count` its place there."""
+    """A task to be spawned; `group` names what is spawned by one call, `index` of `count` its place there. `task_id` is
+    one that was asked for before (`Supervisor.new_id`), "" for a new one."""
 
     spec: TaskSpec
     group: str = ""
     index: int = 0
     count: int = 1
+    task_id: str = ""

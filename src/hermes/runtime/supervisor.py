@@ -20,7 +20,7 @@ from hermes.core.events import Envelope, Event, TaskStarted, ToolEnded, ToolProg
 from hermes.core.history import DONE, Pending
 from hermes.core.ids import IdSource, random_hex, task_id
 from hermes.core.messages import plain_text
-from hermes.core.scope import CallKey, TaskScope
+from hermes.core.scope import CallKey, TaskKind, TaskScope
 from hermes.runtime.admission import Admission
 from hermes.runtime.budgets import SessionBudgets
 from hermes.runtime.bus import Bus
@@ -185,13 +185,15 @@ class Supervisor:
                 f"({live} of {self.policy.max_live} do, delegation.max_live_children). Ask for fewer, or wait for some."
             )
 
+    def new_id(self, kind: TaskKind) -> str:
+        """An id that no other task of this process has or will get."""
+        new_id = next(found for found in iter(lambda: task_id(kind, self._ids), "") if found not in self._used)
+        self._used.add(new_id)
+        return new_id
+
     def _create(self, request: SpawnRequest, session_id: str, parent: Task | None) -> Task:
         spec = request.spec
-        while True:
-            new_id = task_id(spec.kind, self._ids)
-            if new_id not in self._used:
-                break
-        self._used.add(new_id)
+        new_id = request.task_id or self.new_id(spec.kind)
         label = spec.label or plain_text(spec.goal)[:40]
         scope = TaskScope(
             task_id=new_id,
@@ -281,11 +283,13 @@ class Supervisor:
     def _begin(self, task: Task) -> None:
         now = anyio.current_time()
         task.state = "running"
-        task.started_at = task.last_step = now
+        task.started_at, task.last_step = now - task.ran, now
         self.store.submit(
             Unit(
                 ops=(
-                    SetTaskState(task_id=task.id, state="running", started_at=self.clock.now(), attempt=task.attempt),
+                    SetTaskState(
+                        task_id=task.id, state="running", started_at=self.clock.now() - task.ran, attempt=task.attempt
+                    ),
                 ),
                 fences=(Fence(task_id=task.id, owner=task.owner, epoch=task.epoch),),
             )

@@ -1,7 +1,7 @@
 """The tools `read_file` and `write_file`, and the rules that every file tool keeps.
 
-Paths are relative to the directory of the task's session. Files that hold the home's secrets are never touched. It
-judges no path outside the workspace: that is decided where every tool is dispatched.
+Paths are relative to the directory of the task's session. Files that hold the home's secrets are never touched. What a
+task can reach at all is its environment's to say; whether it needs consent is decided where every tool is dispatched.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
@@ -18,12 +17,20 @@ import msgspec
 from msgspec import Meta
 
 from hermes.core.clock import NO_HOLD, Hold, held
-from hermes.core.environment import Environment
+from hermes.core.environment import Environment, Files, PathKind
 from hermes.core.errors import ToolError
 from hermes.core.tools import CallContext, Tool, ToolOutput, json_output
-from hermes.tools.files_seen import FilesSeen
+from hermes.tools.files_seen import Change, FilesSeen
 
-__all__ = ["FileAccess", "ReadArguments", "WriteArguments", "decode_text", "read_file_tool", "write_file_tool"]
+__all__ = [
+    "FileAccess",
+    "ReadArguments",
+    "WriteArguments",
+    "conflicts",
+    "decode_text",
+    "read_file_tool",
+    "write_file_tool",
+]
 
 T = TypeVar("T")
 
@@ -59,9 +66,17 @@ class FileAccess:
             raise ToolError(f"{path!r} is no path; give one.")
         return self.environment().resolve(path)
 
+    @property
+    def _files(self) -> Files:
+        return self.environment().files
+
+    def real(self, path: str) -> str:
+        """The file on this machine that `path` stands for, links followed (blocking). Raises ToolError."""
+        return self._files.real(path)
+
     def denied(self, path: str) -> bool:
-        """Whether `path` is, by whatever name, a file that holds secrets (blocking)."""
-        real = os.path.realpath(path)
+        """Whether `path` is, by whatever name, a file that holds secrets (blocking). Raises ToolError."""
+        real = self.real(path)
         for secret in self._denied:
             closed = os.path.realpath(secret)
             if real == closed or real.startswith(closed + os.sep):
@@ -73,31 +88,44 @@ class FileAccess:
                 continue
         return False
 
-    def check(self, path: str) -> str:
-        """Return the file that `path` stands for, symlinks followed (blocking). Raises ToolError."""
+    def kind(self, path: str) -> PathKind | None:
+        """What `path` stands for, links followed; None for nothing (blocking). Raises ToolError."""
+        try:
+            mode = self._files.stat(path).st_mode
+        except OSError:
+            return None
+        return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
+
+    def check(self, path: str) -> PathKind | None:
+        """What `path` stands for, if a file may be there (blocking). Raises ToolError."""
         if self.denied(path):
             raise ToolError(f"{path} holds credentials and is not available to tools.")
-        real = os.path.realpath(path)
-        if os.path.isdir(real):
+        kind = self.kind(path)
+        if kind == "folder":
             raise ToolError(f"{path} is a directory; use search_files or terminal to look into it.")
-        if os.path.exists(real) and not stat.S_ISREG(os.stat(real).st_mode):
+        if kind == "other":
             raise ToolError(f"{path} is no regular file (a device, pipe or socket).")
-        return real
+        return kind
+
+    def load(self, path: str, limit: int) -> bytes:
+        """The bytes of a regular file (blocking). Raises OSError, and ToolError for what is longer or no file."""
+        with open(self._files.open(path), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ToolError(f"{path} is no regular file (a device, pipe or socket).")
+            if status.st_size > limit:
+                raise ToolError(f"{path} has {status.st_size} bytes, more than {limit}; use head, tail or grep on it.")
+            return file.read(limit)
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file (blocking). Raises ToolError."""
-        real = self.check(path)
+        self.check(path)
         try:
-            with open(real, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > MAX_BYTES:
-                    raise ToolError(f"{path} has {size} bytes, more than {MAX_BYTES}; use head, tail or grep on it.")
-                data = file.read(MAX_BYTES)
+            return self.load(path, MAX_BYTES)
         except FileNotFoundError:
-            raise ToolError(f"There is no file {path}.{_nearby(path)}") from None
+            raise ToolError(f"There is no file {path}.{self._nearby(path)}") from None
         except OSError as error:
             raise ToolError(f"{path} cannot be read: {error.strerror}.") from None
-        return data
 
     def write(self, path: str, data: bytes) -> str:
         """Replace or make a file as a whole, keeping its mode (blocking); returns the file really written.
@@ -105,53 +133,30 @@ class FileAccess:
         Raises:
             ToolError: it cannot be written; then nothing of it has changed.
         """
-        real = self.check(path)
-        folder = os.path.dirname(real)
-        temporary = ""
+        self.check(path)
         try:
-            os.makedirs(folder, exist_ok=True)
-            mode = _mode_for(real)
-            descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".hermes-write-")
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                os.fchmod(file.fileno(), mode)
-            os.replace(temporary, real)
+            self._files.replace(path, data)
         except OSError as error:
-            if temporary and os.path.exists(temporary):
-                os.unlink(temporary)
             raise ToolError(f"{path} cannot be written: {error.strerror}. Nothing was changed.") from None
-        return real
+        return self.real(path)
+
+    def scan(self, path: str) -> list[tuple[str, PathKind]]:
+        """The names in a directory, sorted (blocking). Raises OSError, ToolError."""
+        return self._files.scan(path)
+
+    def _nearby(self, path: str) -> str:
+        folder, name = os.path.split(path)
+        try:
+            names = [entry for entry, _ in self.scan(folder)[:5000]]
+        except OSError:
+            return f" The directory {folder} does not exist either."
+        close = difflib.get_close_matches(name, names, n=3)
+        return f" Near it: {', '.join(close)}." if close else ""
 
 
-def _mode_for(path: str) -> int:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return 0o666 & ~_umask()
-    if not os.access(path, os.W_OK):
-        raise PermissionError(13, "it is read-only", path)
-    return stat.S_IMODE(status.st_mode)
-
-
-def _umask() -> int:
-    try:  # setting it in order to read it would be seen by other threads
-        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith("Umask:"):
-                    return int(line.split()[1], 8)
-    except OSError:
-        return 0o022
-    return 0o022
-
-
-def _nearby(path: str) -> str:
-    folder, name = os.path.split(path)
-    try:
-        names = os.listdir(folder)[:5000]
-    except OSError:
-        return f" The directory {folder} does not exist either."
-    close = difflib.get_close_matches(name, names, n=3)
-    return f" Near it: {', '.join(close)}." if close else ""
+def conflicts(path: str, change: Change | None) -> tuple[tuple[str, str], ...]:
+    """What a call says of a file that another task had changed."""
+    return ((path, change.other),) if change is not None and change.other else ()
 
 
 def decode_text(data: bytes, path: str) -> str:
@@ -193,7 +198,7 @@ def read_file_tool(access: FileAccess) -> Tool:
         def work() -> ToolOutput:
             data = access.read(path)
             text = decode_text(data, path)
-            access.seen.read(os.path.realpath(path))
+            access.seen.read(access.real(path))
             return _page(path, text, len(data), arguments, budget)
 
         return await access.on_thread(work)
@@ -242,13 +247,15 @@ def write_file_tool(access: FileAccess) -> Tool:
         data = arguments.content.encode("utf-8", "replace")
 
         def work() -> ToolOutput:
-            warning = access.seen.conflict(os.path.realpath(path))
-            created = not os.path.exists(path)
+            change = access.seen.conflict(access.real(path))
+            created = access.kind(path) is None
             access.seen.wrote(access.write(path, data))
             answer: dict[str, Any] = {"path": path, "bytes_written": len(data), "created": created}
-            if warning:
-                answer["warning"] = f"{warning} This write replaced it; read it again if that was not meant."
-            return json_output(answer, preview=f"{len(data)} bytes", files_written=(path,))
+            if change is not None:
+                answer["warning"] = f"{change.text} This write replaced it; read it again if that was not meant."
+            return json_output(
+                answer, preview=f"{len(data)} bytes", files_written=(path,), conflicts=conflicts(path, change)
+            )
 
         return await access.on_thread(work)
 

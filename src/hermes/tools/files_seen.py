@@ -8,8 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import NamedTuple
 
-__all__ = ["FilesSeen", "WriteLog"]
+__all__ = ["Change", "FilesSeen", "WriteLog"]
+
+
+class Change(NamedTuple):
+    """Somebody else changed a file: a sentence about it, and the task that did, "" where that is not known."""
+
+    text: str
+    other: str
+
 
 _Stamp = tuple[int, int, int]
 
@@ -61,10 +70,15 @@ class FilesSeen:
         self._seen[path] = _stamp(path)
         self._log.note(path, self._task_id)
 
-    def conflict(self, path: str) -> str:
-        """Return a sentence if somebody else changed `path` since this task last saw it, else ""."""
+    def conflict(self, path: str) -> Change | None:
+        """Return what somebody else did to `path` since this task last saw it, None for nothing."""
         writer = self._log.writer(path)
-        other = f"task {writer}" if writer and writer != self._task_id else "somebody else"
+        if writer == self._task_id:
+            writer = ""
+        text = self._changed(path, f"task {writer}" if writer else "somebody else", by_task=bool(writer))
+        return Change(text, writer) if text else None
+
+    def _changed(self, path: str, other: str, *, by_task: bool) -> str:
         known = self._seen.get(path)
         if known is not None:
             now = _stamp(path)
@@ -72,6 +86,6 @@ class FilesSeen:
                 return f"{path} was removed by {other} since this task last saw it."
             if now != known:
                 return f"{path} was changed by {other} since this task last saw it."
-        elif other != "somebody else":
+        elif by_task:
             return f"{path} was written by {other}, and this task had not read it."
         return ""

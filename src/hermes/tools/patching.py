@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from hermes.core.errors import ToolError
 from hermes.core.tools import CallContext, Tool, ToolOutput, json_output
-from hermes.tools.file import FileAccess, decode_text
+from hermes.tools.file import FileAccess, conflicts, decode_text
 
 __all__ = ["PatchArguments", "patch_tool", "replaced"]
 
@@ -41,7 +41,7 @@ def patch_tool(access: FileAccess) -> Tool:
 
         def work() -> ToolOutput:
             before = decode_text(access.read(path), path)
-            warning = access.seen.conflict(os.path.realpath(path))
+            change = access.seen.conflict(access.real(path))
             after, count = replaced(
                 before, arguments.old_string, arguments.new_string, replace_all=arguments.replace_all, path=path
             )
@@ -52,9 +52,15 @@ def patch_tool(access: FileAccess) -> Tool:
                 "replacements": count,
                 "diff": _diff(before, after, path),
             }
-            if warning:
-                answer["warning"] = f"{warning} The patch was applied to the newer content."
-            return json_output(answer, preview=f"{count} replaced", files_read=(path,), files_written=(path,))
+            if change is not None:
+                answer["warning"] = f"{change.text} The patch was applied to the newer content."
+            return json_output(
+                answer,
+                preview=f"{count} replaced",
+                files_read=(path,),
+                files_written=(path,),
+                conflicts=conflicts(path, change),
+            )
 
         return await access.on_thread(work)
 

@@ -63,29 +63,35 @@ class _Search:
 
     def files(self) -> Iterator[str]:
         """Every regular file below the root, names in order, until the time is up."""
-        if os.path.isfile(self.root):
+        if self.access.kind(self.root) == "file":
             yield self.root
             return
         stack = [self.root]
         while stack:
             folder = stack.pop()
             try:
-                with os.scandir(folder) as entries:
-                    found = sorted(entries, key=lambda entry: entry.name)
-            except OSError:
+                found = self.access.scan(folder)
+            except (OSError, ToolError):
                 self.skipped += 1
                 continue
             below = []
-            for entry in found:
+            for name, kind in found:
                 if time.monotonic() > self.deadline:
                     self.late = True
                     return
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _SKIPPED:
-                        below.append(entry.path)
-                elif entry.is_file():
-                    yield entry.path
+                path = os.path.join(folder, name)
+                if kind == "folder":
+                    if name not in _SKIPPED:
+                        below.append(path)
+                elif kind == "file" or kind == "link" and self._leads_to_file(path):
+                    yield path
             stack.extend(reversed(below))
+
+    def _leads_to_file(self, path: str) -> bool:
+        try:
+            return self.access.kind(path) == "file"
+        except ToolError:  # it leads out of what the task may reach
+            return False
 
     def by_name(self) -> Iterator[dict[str, Any]]:
         """Files whose name, or path below the root, matches the pattern."""
@@ -111,12 +117,11 @@ class _Search:
 
     def _lines(self, path: str) -> list[str]:
         try:
-            if os.path.getsize(path) > _MAX_FILE or self.access.denied(path):
+            if self.access.denied(path):
                 self.skipped += 1
                 return []
-            with open(path, "rb") as file:
-                data = file.read()
-        except OSError:
+            data = self.access.load(path, _MAX_FILE)
+        except (OSError, ToolError):
             self.skipped += 1
             return []
         return [] if b"\0" in data[:8192] else data.decode("utf-8", "replace").splitlines()
@@ -171,7 +176,7 @@ def search_files_tool(access: FileAccess) -> Tool:
 
 
 def _found(search: _Search, expression: re.Pattern[str] | None) -> ToolOutput:
-    if not os.path.exists(search.root):
+    if search.access.kind(search.root) is None:
         raise ToolError(f"search_files: there is no {search.root}.")
     arguments = search.arguments
     limit = min(arguments.limit, _MAX_RESULTS)

@@ -89,7 +89,10 @@ def _finished(result: CommandResult, limit: float) -> ToolOutput:
         answer["note"] = " ".join(result.notes)
     state = result.stopped or f"exit {result.exit_code}"
     return json_output(
-        answer, success=not result.stopped, preview=f"{state}, {result.duration:.1f} s, {result.total_bytes} bytes"
+        answer,
+        success=not result.stopped,
+        preview=f"{state}, {result.duration:.1f} s, {result.total_bytes} bytes",
+        escaped=result.escaped,
     )
 
 

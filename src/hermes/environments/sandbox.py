@@ -1,0 +1,315 @@
+"""The sandbox: commands behind namespaces of the kernel, set up by bubblewrap for each command.
+
+Inside there is the system read-only, the workspace writable, a /tmp and a home of the task's own, and nothing else of
+this machine: no home of the user, no other task, no process, no network unless it is allowed. It is no virtual machine:
+the kernel is shared. What it promises is written down in docs/environments.md and tried by the attack suite.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from hermes.core.environment import EnvironmentKind, Files
+from hermes.core.errors import OperatorError
+from hermes.environments.bounded import BoundedFiles, Mount
+from hermes.environments.cgroup import ControlGroup, ControlGroups
+from hermes.environments.enclosure import Launch, Shell, find_shell
+from hermes.environments.spawner import Spawner
+from hermes.environments.system_files import system_etc, system_links, system_mounts
+
+__all__ = ["Bubblewrap", "Sandbox", "SandboxSettings"]
+
+T = TypeVar("T")
+
+#: Below a home that is itself the workspace, covered: programs keep keys there.
+_KEYS = """
+    .ssh .gnupg .aws .azure .kube .docker .config/gcloud .config/gh .config/hub .netrc .git-credentials .npmrc .pypirc
+    .cargo/credentials.toml .local/share/keyrings .mozilla .config/google-chrome .config/chromium .password-store
+""".split()
+#: Below a repository, read-only: git on this machine would run what is written there.
+_GIT = (".git/config", ".git/hooks", ".git/config.worktree", ".git/info/attributes")
+#: Where a task's home really stands: one directory less to mount.
+_HOME = "/tmp/home"  # noqa: S108  the task's own
+_MIB = 1024 * 1024
+
+
+class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one task's commands. `memory` and `file_size` are bytes, `processes` counts threads too.
+
+    `readable` are further paths that are seen read-only, `hidden` such as are never seen, wherever they are.
+    """
+
+    network: bool = False
+    memory: int = 5120 * _MIB
+    processes: int = 512
+    file_size: int = 10_240 * _MIB
+    readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+class Bubblewrap:
+    """Makes sandboxes for one runtime. `close` ends what still runs in them.
+
+    `cache` is a directory of the home for what all sandboxes share, `path` where the program is looked for.
+    """
+
+    def __init__(
+        self, settings: SandboxSettings, cache: Path, *, path: str = "", groups: ControlGroups | None = None
+    ) -> None:
+        self.settings = settings
+        self.system: tuple[Mount, ...] = ()
+        self._cache = cache
+        self.spawner = Spawner()
+        self._search = path or os.environ.get("PATH", os.defpath)
+        self._groups = groups
+        self._program = ""
+        self._checked = False
+
+    def why_not(self) -> str:
+        """Why there is no sandbox here, empty if there is one (blocking, tried once)."""
+        if not self._checked:
+            self._program, reason = _try_out(self._search)
+            if reason:
+                return reason
+            self._checked = True
+        return ""
+
+    def ready(self) -> tuple[str, ControlGroups]:
+        """The program, and where limits of a whole task can be set; `system` is set then (blocking).
+
+        Raises:
+            OperatorError: there is no sandbox here.
+        """
+        reason = self.why_not()
+        if reason:
+            raise OperatorError(f"environment_unavailable: the sandbox cannot be had here: {reason}")
+        if self._groups is None:
+            self._groups = ControlGroups.find()
+            self._groups.sweep()
+        if not self.system:
+            etc = Mount(inside="/etc", outside=str(system_etc(self._cache)))
+            self.system = (*system_mounts(), etc)
+        return self._program, self._groups
+
+    def sandbox(
+        self,
+        task_id: str,
+        workspace: str,
+        state_dir: Path,
+        environment: Mapping[str, str],
+        *,
+        writable: Iterable[str] = (),
+        readable: Iterable[str] = (),
+    ) -> Sandbox:
+        """The sandbox of one task; `writable` and `readable` are paths beside the workspace that it needs."""
+        return Sandbox(self, task_id, workspace, state_dir, environment, tuple(writable), tuple(readable))
+
+    def close(self) -> None:
+        """End the thread that starts commands, and with it what still runs. Safe to call twice."""
+        self.spawner.close()
+
+
+def _try_out(path: str) -> tuple[str, str]:
+    """(program, reason): start the smallest sandbox, which needs all that a real one needs."""
+    program = shutil.which("bwrap", path=path)
+    if program is None:
+        return "", "the program bwrap is not on PATH; install the package bubblewrap"
+    seen = [part for mount in system_mounts() for part in _arguments(mount)]
+    argv = [program, *_NAMESPACES, "--unshare-net", *seen, *_fixed(), "--", "/bin/sh", "-c", ":"]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"{program} could not be run: {error}"
+    if done.returncode == 0:
+        return program, ""
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return "", f"bwrap said: {said[-1] if said else f'exit code {done.returncode}'}. {_advice()}"
+
+
+def _advice() -> str:
+    """What to do where namespaces are forbidden."""
+    for name, wanted, told in (
+        ("kernel/unprivileged_userns_clone", "1", "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ("kernel/apparmor_restrict_unprivileged_userns", "0", "install the AppArmor profile of bwrap, or sysctl -w "
+         "kernel.apparmor_restrict_unprivileged_userns=0"),
+        ("user/max_user_namespaces", "", "sysctl -w user.max_user_namespaces=10000"),
+    ):  # fmt: skip
+        try:
+            value = Path("/proc/sys", name).read_text().strip()
+        except OSError:
+            continue
+        if value != wanted if wanted else value == "0":
+            return f"User namespaces are forbidden here (/proc/sys/{name} is {value}): {told}."
+    return (
+        "User namespaces, or mounting /proc in one, are forbidden here; inside a container it has to be started with "
+        "--security-opt seccomp=unconfined --security-opt systempaths=unconfined."
+    )
+
+
+_NAMESPACES = (
+    "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns",
+    "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox",
+)  # fmt: skip
+
+
+def _fixed() -> list[str]:
+    """What every sandbox has."""
+    links = [part for path, target in system_links() for part in ("--symlink", target, path)]
+    return [*links, "--proc", "/proc", "--dev", "/dev"]
+
+
+class Sandbox:
+    """The enclosure of one task. Everything in it ends with the command that started it, and with this process."""
+
+    kind: EnvironmentKind = "sandbox"
+
+    def __init__(
+        self,
+        maker: Bubblewrap,
+        task_id: str,
+        workspace: str,
+        state_dir: Path,
+        environment: Mapping[str, str],
+        writable: tuple[str, ...],
+        readable: tuple[str, ...],
+    ) -> None:
+        self._maker = maker
+        self._settings = maker.settings
+        self._task_id = task_id
+        self._workspace = workspace
+        self._tmp = state_dir / "tmp"
+        self._writable = writable
+        self._readable = readable
+        self.state_dir = self.output_dir = state_dir / "shell"
+        self._home = environment.get("HOME") or "/home/agent"
+        dropped = ("TMPDIR", "SHELL")
+        self.environment = {name: value for name, value in environment.items() if name not in dropped}
+        self.environment["HOME"] = self._home
+        self._prefix: list[str] = []
+        self._group: ControlGroup | None = None
+        self._told = 0
+        self._files: Files | None = None
+
+    @property
+    def files(self) -> Files:
+        """The files seen inside."""
+        if self._files is None:
+            self._maker.ready()
+            for folder in (self.state_dir, self._tmp / "home"):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            links = dict(system_links())
+            if self._home_is_link:
+                links[self._home] = _HOME
+            self._files = BoundedFiles(self._mounts(), links, "the sandbox")
+        return self._files
+
+    async def starting(self, work: Callable[[], T]) -> T:
+        """On the one thread that lives as long as the runtime."""
+        return await self._maker.spawner.run(work)
+
+    @property
+    def _home_is_link(self) -> bool:
+        """Whether the home's path can be a link to the task's own; not where something is mounted there or below."""
+        below = self._home.rstrip("/") + "/"
+        return not any(mount.inside.startswith(below) or mount.inside == self._home for mount in self._mounts())
+
+    def _mounts(self) -> list[Mount]:
+        """What the task sees; later ones lie over earlier ones."""
+        found = [
+            *self._maker.system,
+            Mount(inside="/tmp", outside=str(self._tmp), writable=True),  # noqa: S108  the task's own
+            *(Mount(inside=path, outside=path) for path in self._settings.readable if os.path.exists(path)),
+            *(Mount(inside=path, outside=path) for path in self._readable),
+            Mount(inside=self._workspace, outside=self._workspace, writable=True),
+            *(Mount(inside=path, outside=path, writable=True) for path in self._writable),
+            *self._covered(),
+            Mount(inside=str(self.state_dir), outside=str(self.state_dir), writable=True),
+        ]
+        return [mount for number, mount in enumerate(found) if not _again(mount, found[number + 1 :])]
+
+    def _covered(self) -> list[Mount]:
+        """What lies in the workspace and is not the task's to read or to change."""
+        inside = self._workspace.rstrip("/") + "/"
+        hidden = [path for path in self._settings.hidden if path.startswith(inside)]
+        home = os.path.expanduser("~")
+        if home == self._workspace or home.startswith(inside):
+            hidden += [os.path.join(home, name) for name in _KEYS]
+        kept = [self._workspace + "/" + name for name in _GIT]
+        return [
+            *(Mount(inside=path, outside=path) for path in kept if os.path.lexists(path)),
+            *(Mount(inside=path, outside=None) for path in hidden if os.path.lexists(path)),
+        ]
+
+    def open(self) -> Shell:
+        """Make its directories and its control group. Raises OSError, OperatorError."""
+        program, groups = self._maker.ready()
+        _ = self.files
+        settings = self._settings
+        self._group = groups.make(self._task_id, memory=settings.memory, processes=settings.processes)
+        enter = self._group.doors if self._group is not None else []
+        if enter:
+            # 0 is whoever writes it; what it starts stays in the group
+            lines = "; ".join(f'echo 0 > "${number}"' for number in range(1, len(enter) + 1))
+            self._prefix = ["/bin/sh", "-c", f'{lines}; shift {len(enter)}; exec "$@"', "enter", *enter]
+        self._prefix += [program, *_NAMESPACES, *([] if settings.network else ["--unshare-net"])]
+        for mount in self._mounts():
+            self._prefix += _arguments(mount)
+        self._prefix += _fixed()
+        if self._home_is_link:
+            self._prefix += ["--symlink", _HOME, self._home]
+        self._prefix += ["--remount-ro", "/"]
+        return find_shell(self.environment["PATH"])
+
+    def prologue(self, shell: Shell) -> Sequence[str]:
+        """Limits of each single process; they hold where there are no control groups too, and cannot be raised."""
+        settings = self._settings
+        processes = f"ulimit -{'u' if shell.kind == 'bash' else 'p'} {settings.processes} 2>/dev/null"
+        return [
+            f"ulimit -c 0; ulimit -d {settings.memory // 1024}; {processes}; "
+            f"ulimit -f {settings.file_size // (1024 if shell.kind == 'bash' else 512)}"
+        ]
+
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch:
+        """Behind bubblewrap; the environment is the command's alone."""
+        if self._group is not None:
+            self._group.restore()
+        return Launch([*self._prefix, "--chdir", cwd, "--", *argv], env, "/")
+
+    def end_inside(self, call_key: str) -> None:
+        """Signals reach it: its processes are seen from here, and end with the first of them."""
+
+    def remarks(self) -> tuple[str, ...]:
+        """That the memory was used up."""
+        if self._group is None:
+            return ()
+        told, self._told = self._told, self._group.out_of_memory
+        if self._told == told:
+            return ()
+        return (
+            f"A process was ended because the sandbox may use {self._settings.memory // _MIB} MB "
+            "(terminal.container_memory).",
+        )
+
+    def close(self) -> None:
+        """Remove the control group; what stands in its /tmp and home stays for a task that goes on later."""
+        if self._group is not None:
+            self._group.close()
+
+
+def _again(mount: Mount, later: Sequence[Mount]) -> bool:
+    return any(other.inside == mount.inside for other in later)
+
+
+def _arguments(mount: Mount) -> list[str]:
+    if mount.outside is not None:
+        return ["--bind" if mount.writable else "--ro-bind", mount.outside, mount.inside]
+    if os.path.isdir(mount.inside):
+        return ["--size", str(_MIB), "--tmpfs", mount.inside]
+    return ["--ro-bind", "/dev/null", mount.inside]
