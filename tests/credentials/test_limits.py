@@ -12,9 +12,13 @@ pytestmark = pytest.mark.anyio
 
 
 class Provider:
-    """Allows `rate` requests a second and `burst` at once; answers after `latency` seconds."""
+    """Allows `rate` requests a second and `burst` at once; answers after `latency` seconds, and names a time to wait of
+    `named` seconds at least."""
 
-    def __init__(self, rate: float, burst: float, latency: float = 0.2, at_once: int = 10**6) -> None:
+    def __init__(
+        self, rate: float, burst: float, latency: float = 0.2, at_once: int = 10**6, named: float = 0.0
+    ) -> None:
+        self.named = named
         self.rate, self.burst, self.latency, self.at_once = rate, burst, latency, at_once
         self.level, self.at = burst, 0.0
         self.accepted = self.refused = self.in_flight = 0
@@ -29,7 +33,7 @@ class Provider:
         self.in_flight += 1
         await anyio.sleep(self.latency)
         self.in_flight -= 1
-        return None if fine else (1 - self.level) / self.rate if self.level < 1 else 0.0
+        return None if fine else max(self.named, (1 - self.level) / self.rate)
 
 
 async def work(limit: LearnedLimit, provider: Provider, tasks: int, turns: int, **more: object) -> list[float]:

@@ -7,21 +7,26 @@ another one. Keys of the environment, of `.env` and of `auth.json` that belong t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
+from typing import Any
 
 import anyio.to_thread
 
 from hermes.compose.parts import Parts
+from hermes.compose.sharing import Sharing
 from hermes.core.clock import loop_clock
 from hermes.core.errors import OperatorError
 from hermes.core.events import Envelope, TaskEnded
 from hermes.credentials import Endpoint, Key, is_local
 from hermes.credentials.auth_change import write_marks
+from hermes.credentials.grants import limit_name
 from hermes.credentials.keys import origin
 from hermes.credentials.limits import LOCAL_START, START, LearnedLimit, LearnedLimits
 from hermes.credentials.pool import Cooldowns, Credential, CredentialPool, Lease
 from hermes.providers.pooled import KeyLease
 from hermes.providers.rate_headers import read_rate_headers
+from hermes.store.owner import is_gone
 
 __all__ = ["KeyPools", "ServerKeys", "credential_of", "keys_of"]
 
@@ -138,12 +143,15 @@ class KeyPools:
     def __init__(self, parts: Parts, *, cooldowns: Cooldowns = Cooldowns()) -> None:  # noqa: B008 - frozen
         self.now = parts.clock.now
         self.cooldowns = cooldowns
-        self.limits = LearnedLimits(now=loop_clock())
+        self.limits = LearnedLimits(now=loop_clock(), heard=self._heard)
         self._strategies = parts.loaded.settings.credential_pool_strategies
         self.pool = CredentialPool(now=self.now, strategies=self._strategies, cooldowns=cooldowns)
         self._keys = parts.keys
         self._path = parts.loaded.home.auth_file
         self._home = parts.loaded.home
+        self._hold = parts.hold
+        self._addresses: dict[str, str] = {}
+        self._sharing: Sharing | None = None
         self._made: dict[str, ServerKeys] = {}
         self._alone: dict[str, list[str]] = {}
         self._trouble = ""
@@ -166,11 +174,38 @@ class KeyPools:
             credentials = [credential_of(key) for key in keys] or [_alone(endpoint)]
             self.pool.add(group, credentials, strategy=self._strategy_name(endpoint.provider))
             at_once = (LOCAL_START if is_local(endpoint.base_url) else START) if start is None else start
+            self._addresses[group] = endpoint.base_url
             self._made[group] = made = ServerKeys(self, endpoint.provider, group, start=at_once)
         return made
 
     def _strategy_name(self, provider: str) -> str:
         return provider if provider in self._strategies else f"custom:{provider.removeprefix('custom:')}"
+
+    def sharing(self, owner: str) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+        """What has to run beside the tasks so that limits are shared with the other processes of the home.
+
+        `owner` is the id of this one.
+        """
+        home = self._home
+        self._sharing = Sharing(
+            self.limits,
+            self._limit_name,
+            path=home.run_dir / "limits.db",
+            owner=owner,
+            gone=partial(is_gone, home.path),
+            now=self.now,
+            loop_now=loop_clock(),
+            hold=self._hold,
+        )
+        return (self._sharing.run,)
+
+    def _heard(self) -> None:
+        if self._sharing is not None:
+            self._sharing.wake()
+
+    def _limit_name(self, group: str, credential: str, model: str) -> str:
+        secret = next((each.secret for each in self.pool.status(group) if each.id == credential), "")
+        return limit_name(self._addresses.get(group, group), secret, model)
 
     def note(self, envelope: Envelope) -> None:
         """A task that ended gives its keys back."""

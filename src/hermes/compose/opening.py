@@ -169,10 +169,11 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         async with taping(parts, redactor, tasks, model) as tape:
             runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape, web, places)
             runtime.bus.subscribe(keys.note, types=(TaskEnded,))
+            sharing = () if parts.memory else keys.sharing(owner)
             async with (
                 observing(parts, runtime, delegation, redactor, catalog),
                 answering(parts, runtime, owner) as beside,
-                running(runtime, watchdog=parts.watchdog, beside=beside),
+                running(runtime, watchdog=parts.watchdog, beside=(*beside, *sharing)),
             ):
                 yield Assembly(
                     runtime=runtime,

@@ -67,6 +67,20 @@ class Bucket:
             rate = max((limit - remaining) / reset, 1.0 / reset)
             self.requests.tell(now, limit, max(0.0, min(remaining, limit) - under_way), rate)
 
+    # -- other processes --------------------------------------------------------------------------------------------
+
+    @property
+    def flows(self) -> tuple[Flow, Flow | None]:
+        """The bucket of requests and the one of tokens."""
+        return self.requests, self.tokens
+
+    def share(self, part: float) -> None:
+        """This process has this part of what is allowed."""
+        for flow in (self.requests, self.tokens):
+            if flow is not None:
+                flow.level = min(flow.level, flow.level * part / flow.share)
+                flow.share = part
+
     @property
     def counts_tokens(self) -> bool:
         """Whether the size of a request matters: tokens were refused, or fewer than half are left."""

@@ -16,9 +16,11 @@ __all__ = ["Flow"]
 SEARCH, PROBE = 0.15, 0.01
 #: Seconds of growth at most between two looks: while all are held back nothing is tried.
 LEAP = 0.25
+#: Seconds without a refusal after which the growth has doubled. Part of a measured rate that an episode leaves at least.
+HASTE, LEAST = 5.0, 0.9
 #: Share of a measured rate that is used, so that the provider's bucket fills again.
 MARGIN = 0.975
-#: Share of the size that is taken at once after a pause: what stays in the provider's bucket lets the rate be found out.
+#: Share of the size that is taken at once after a pause: what stays in the provider's bucket lets the rate be tried.
 SPARED = 0.5
 #: Seconds and accepted requests, of which one has to be reached for a time to measure anything; longest time that does.
 SHORTEST, FEWEST, LONGEST = 2.0, 60, 60.0
@@ -42,10 +44,11 @@ class Flow:
         self.level = 0.0
         self.share = 1.0
         self.told = False  # by the provider: nothing is to be found out
-        self.refused_at: float | None = None
+        self.found_at: float | None = None
         self.sent = 0.0
+        self.measured = False  # the rate is more than a first guess
+        self._base = 0.0  # the rate as it was measured, before it was tried to be more
         self._at = 0.0
-        self._measured = False
         self._due = False
         self._cut = False
         self._first: float | None = None
@@ -97,7 +100,8 @@ class Flow:
         self._at = now
         self.level = min(self.held, self.level + rate * self.share * passed)
         if pressed and not self.told:
-            self.rate = rate * (1.0 + (PROBE if self._measured else SEARCH) * min(passed, LEAP))
+            growth = PROBE * (1.0 + (now - (self.found_at or now)) / HASTE) if self.measured else SEARCH
+            self.rate = rate * (1.0 + growth * min(passed, LEAP))
 
     # -- learning ---------------------------------------------------------------------------------------------------
 
@@ -109,7 +113,8 @@ class Flow:
                     moment[1] -= amount
                     moment[2] -= 1
                 break
-        self.refused_at = now
+        self.sent -= amount
+        self.found_at = now
         self.level, self._at = 0.0, now
         if self.told:
             return
@@ -146,11 +151,13 @@ class Flow:
         long_enough = total > 0 and span > 0 and (span >= SHORTEST or count >= FEWEST)
         rate = self._fitting(parts, span, total) if long_enough else 0.0
         if rate > 0:
-            self.rate, self._measured = max(0.05, MARGIN * rate), True
+            least = LEAST * self._base if self.measured and self._cut else 0.0
+            self._base = self.rate = max(0.05, MARGIN * rate, least)
+            self.measured = True
             self.size = max(1.0, self._rushed[0] - rate * self._rushed[1])
         elif self._cut:
             self.rate = max(0.05, CUT * (self.rate or 1.0))
-        elif len(empties) == 1 and not self._measured:
+        elif len(empties) == 1 and not self.measured:
             self._rushed = self._rush()
             self.size = max(1.0, self._rushed[0])
             self.rate = max(self.size, 1.0)
@@ -189,9 +196,8 @@ class Flow:
 
     # -- other processes --------------------------------------------------------------------------------------------
 
-    def others(self, since: float, now: float, amount: float) -> None:
-        """Other processes sent `amount` between `since` and `now`, and go on like that."""
-        speed = amount / max(0.001, now - since)
+    def others(self, since: float, now: float, speed: float) -> None:
+        """Other processes sent `speed` a second between `since` and `now`, and go on like that within their share."""
         known = self._others
         if not known and not speed:
             return
@@ -199,7 +205,8 @@ class Flow:
             known[-1][1] = speed
         else:
             known.append([since, speed])
-        known.append([now, speed])
+        if now > since:
+            known.append([now, speed if self.rate is None else min(speed, self.rate * (1 - self.share))])
 
     def _foreign(self, begin: float, end: float) -> float:
         """What other processes sent meanwhile."""
@@ -216,15 +223,16 @@ class Flow:
 
     def tell(self, now: float, size: float, level: float, rate: float) -> None:
         """The provider says what it is: of `size` there are `level`, and `rate` a second comes back."""
-        self.told = True
+        self.told, self.measured, self.found_at = True, True, now
         self.size, self.level, self._at, self.rate = size, level * self.share, now, rate
 
-    def adopt(self, rate: float, size: float, now: float) -> None:
-        """Take over what another process has found out, or what the provider said."""
+    def adopt(self, rate: float, size: float, found_at: float, now: float, *, measured: bool) -> None:
+        """Take over what another process found out at `found_at`."""
         if self.rate is None:
             self.level, self._at = 0.0, now
-        self.rate, self.size = max(0.05, rate), max(1.0, size)
-        self._measured, self._due, self._cut = True, False, False
+        self._base = self.rate = max(0.05, rate)
+        self.size = max(1.0, size)
+        self.measured, self._due, self._cut, self.found_at = measured, False, False, found_at
         if self._first is None:
             self._first = now
         if not self._empties:

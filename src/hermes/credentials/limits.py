@@ -3,7 +3,7 @@
 Both admit every request. The rate is a token bucket, filled by what the provider's headers say or else by the spacing
 of its refusals; the number at once grows while all is clean and everything that is allowed is used, and shrinks once an
 episode. Those who wait stand in two lines, requests that a person looks at before the others, and trees take turns in
-each. It knows no keys and speaks to nobody. Processes do not share what they learned.
+each. It knows no keys and speaks to nobody; what other processes do with the same key is brought to it as a grant.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Callable
 import anyio
 
 from hermes.credentials.bucket import Bucket
+from hermes.credentials.flow import Flow
+from hermes.credentials.grants import GRANT, Found, Grant, Want
 from hermes.credentials.queueing import Line, Waiter
 
 __all__ = ["LOCAL_START", "LearnedLimit", "LearnedLimits", "START"]
@@ -34,9 +36,16 @@ class LearnedLimit:
     Args:
         start: requests at once before anything is known.
         now: seconds of the loop's clock.
+        heard: called when there is something to tell other processes.
     """
 
-    def __init__(self, *, start: int = START, now: Callable[[], float] = anyio.current_time) -> None:
+    def __init__(
+        self,
+        *,
+        start: int = START,
+        now: Callable[[], float] = anyio.current_time,
+        heard: Callable[[], None] | None = None,
+    ) -> None:
         self.at_once = float(start)
         self.in_flight = 0
         self.refused = 0
@@ -49,6 +58,11 @@ class LearnedLimit:
         self._answered = -math.inf
         self._held = 0.0  # how long a request takes, smoothed
         self._timer: asyncio.TimerHandle | None = None
+        self._heard = heard
+        self._listens = False
+        self._given: float | None = None  # requests at once that are this process's part
+        self._crowded = False  # more went at once than was allowed
+        self._told = (0.0, 0.0)  # requests and tokens sent when it was last said how many
 
     @property
     def rate(self) -> float | None:
@@ -73,6 +87,7 @@ class LearnedLimit:
         waiter = Waiter(tokens)
         line = self._front if foreground else self._back
         line.push(tree, waiter, first=again)
+        self._tell()
         self._pump()
         try:
             await waiter.event.wait()
@@ -128,6 +143,7 @@ class LearnedLimit:
         self._bucket.refused(permit, now, fresh=fresh, tokens=tokens)
         if wait is not None:
             self._paused = max(self._paused, now + wait)
+        self._tell()
         self._rearm()
 
     def overloaded(self, permit: float) -> None:
@@ -151,12 +167,71 @@ class LearnedLimit:
         """Whether the size of a request matters: the provider said that few tokens are left."""
         return self._bucket.counts_tokens
 
+    # -- other processes --------------------------------------------------------------------------------------------
+
+    def want(self, name: str, passed: float, epoch: float) -> Want:
+        """What other processes are to know, `passed` seconds after the last time (0: too soon to say how much is sent).
+        `epoch` + loop time = wall time."""
+        requests, tokens = self._bucket.flows
+        sent = (requests.sent, tokens.sent if tokens is not None else 0.0)
+        before = self._told
+        if passed > 0:
+            self._told = sent
+        went = max(0.0, sent[0] - before[0])
+        return Want(
+            name=name,
+            front=len(self._front),
+            back=len(self._back) + (max(self.in_flight, went) if self.in_flight or self.waiting else 0),
+            trees=max(1, self._front.trees + self._back.trees),
+            sent=went / max(passed, GRANT / 2) if passed > 0 else 0.0,
+            tokens=max(0.0, sent[1] - before[1]) / max(passed, GRANT / 2) if passed > 0 else 0.0,
+            requests=_found(requests, epoch),
+            token_limit=_found(tokens, epoch),
+            paused=self._paused + epoch if self._paused > self._now() else 0.0,
+            at_once=self.at_once if self._crowded else None,
+            at_once_given=self._given,
+        )
+
+    def listen(self, patience: float) -> None:
+        """Give no permit before `granted`, for `patience` seconds at most: others may know the limit."""
+        self._paused, self._listens = self._now() + patience, True
+
+    def granted(self, grant: Grant | None, passed: float, epoch: float) -> None:
+        """Keep to a share of what is allowed, and take over what others found out; None: there is nothing to hear."""
+        now = self._now()
+        if self._listens:
+            self._paused, self._listens = -math.inf, False
+            self._rearm()
+        if grant is None:
+            return
+        bucket = self._bucket
+        self._adopt(bucket.requests, grant.requests, epoch)
+        if grant.token_limit.rate is not None:
+            bucket.tokens = bucket.tokens or Flow()
+            self._adopt(bucket.tokens, grant.token_limit, epoch)
+            bucket.tokens.others(now - passed, now, grant.tokens)
+        bucket.share(grant.share)
+        bucket.requests.others(now - passed, now, grant.sent)
+        self._given = grant.at_once
+        if grant.at_once is not None:
+            self.at_once, self._crowded, self._ramp = grant.at_once, True, False
+        if grant.paused:
+            self._paused = max(self._paused, grant.paused - epoch)
+        self._rearm()
+
+    def _adopt(self, flow: Flow, found: Found, epoch: float) -> None:
+        at = found.at - epoch
+        if found.rate is None:
+            return
+        if flow.found_at is None or (found.measured, at) > (flow.measured, flow.found_at + 0.001):
+            flow.adopt(found.rate, found.size, at, self._now(), measured=found.measured)
+
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _shrink(self, now: float) -> None:
         self._episode, self._ramp = now, False
         if self.in_flight >= SHRINK * self.at_once:  # else the rate was what held it, and the number is not to blame
-            self.at_once = max(1.0, SHRINK * self.at_once)
+            self.at_once, self._crowded = max(1.0, SHRINK * self.at_once), True
 
     def _grant(self, tokens: float) -> float | None:
         now = self._now()
@@ -165,7 +240,13 @@ class LearnedLimit:
         if not self._bucket.take(now, tokens, pressed=self.waiting > 0):
             return None
         self.in_flight += 1
+        if self._bucket.rate is not None or self._crowded:
+            self._tell()
         return now
+
+    def _tell(self) -> None:
+        if self._heard is not None:
+            self._heard()
 
     def _pump(self) -> None:
         """Give what there is to whoever is first; set the timer if only time is missing."""
@@ -203,11 +284,26 @@ class LearnedLimit:
             timer.cancel()
 
 
-class LearnedLimits:
-    """The limits of a process, one for each (provider, credential, model), made when first asked for."""
+def _found(flow: Flow | None, epoch: float) -> Found:
+    if flow is None or flow.rate is None or flow.found_at is None:
+        return Found()
+    return Found(rate=flow.rate, size=flow.size, at=flow.found_at + epoch, measured=flow.measured)
 
-    def __init__(self, *, now: Callable[[], float] = anyio.current_time) -> None:
+
+class LearnedLimits:
+    """The limits of a process, one for each (provider, credential, model), made when first asked for.
+
+    `heard` is called when one is made, and when one has something to tell other processes. With `patience` a new one
+    waits so many seconds for what they say.
+    """
+
+    patience = 0.0
+
+    def __init__(
+        self, *, now: Callable[[], float] = anyio.current_time, heard: Callable[[], None] | None = None
+    ) -> None:
         self._now = now
+        self._heard = heard
         self._limits: dict[tuple[str, str, str], LearnedLimit] = {}
 
     def of(self, provider: str, credential: str, model: str, *, start: int = START) -> LearnedLimit:
@@ -215,8 +311,16 @@ class LearnedLimits:
         key = (provider, credential, model)
         limit = self._limits.get(key)
         if limit is None:
-            self._limits[key] = limit = LearnedLimit(start=start, now=self._now)
+            self._limits[key] = limit = LearnedLimit(start=start, now=self._now, heard=self._heard)
+            if self._heard is not None:
+                if self.patience:
+                    limit.listen(self.patience)
+                self._heard()
         return limit
+
+    def all(self) -> dict[tuple[str, str, str], LearnedLimit]:
+        """Every limit by (provider, credential, model)."""
+        return dict(self._limits)
 
     def evict(self, provider: str, credential: str) -> None:
         """Send away whoever waits for this credential, whatever the model."""

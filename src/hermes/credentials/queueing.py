@@ -33,6 +33,11 @@ class Line:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def trees(self) -> int:
+        """How many trees wait."""
+        return len(self._trees)
+
     def push(self, tree: str, waiter: Waiter, *, first: bool = False) -> None:
         """Stand in line; `first` before the others of the tree."""
         row = self._trees.setdefault(tree, deque())
