@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from hermes.config.approvals import ApprovalRule, Decision
-from hermes.runtime.command_judge import Step, covers, plain
+from hermes.runtime.command_places import Step, covers, plain
 from hermes.runtime.command_traps import git_words
 from hermes.runtime.danger_rules import SUBCOMMANDS
 from hermes.runtime.shell_syntax import UNKNOWN

@@ -9,26 +9,29 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
 
 import msgspec
 
 from hermes.runtime import danger_rules as rules
+from hermes.runtime.command_places import Places, Step, covers, hosts_of
 from hermes.runtime.shell_syntax import UNKNOWN, VARIABLE, Redirect, Simple, Unreadable, is_assignment, parse
 
-__all__ = ["CommandJudge", "Danger", "Places", "Rule", "Step", "covers", "hosts_of", "is_local", "plain"]
+__all__ = ["CommandJudge", "Danger", "Rule", "is_local"]
 
+#: Shell words that evaluate an index, and with it the commands inside a quoted word.
+_EVALUATES = frozenset(
+    {"[", "[[", "test", "let", "unset", "read", "printf", "declare", "typeset", "local", "((", "wait"}
+)
 _HARMLESS_DEVICES = re.compile(r"/dev/(null|stdout|stderr|tty|zero|full|fd/\d+)")
-_TEMPORARY = ("/tmp", "/var/tmp")
 _LOCAL_HOST = re.compile(r"(?:https?://)?(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0)(?:[:/]|$)")
-_PROCESS_SECRETS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:environ|mem|root|cwd|fd|maps|auxv)(?:/|$)")
-_GIT_RUNS = re.compile(r"/\.git/(?:hooks(?:/|$)|config$|modules/.+/(?:hooks(?:/|$)|config$)|info/attributes$)")
 _PROGRAM = re.compile(r"[^\ue000-\ue005*?]+")
+_OPENS = frozenset({"if", "while", "until", "for", "case", "select", "{"})
+_CLOSES = frozenset({"fi", "done", "esac", "}"})
 _LONGEST_PATH = 4096
 _MAX_NESTING = 12
+_MAX_COMMANDS = 1000
+_MAX_PLACES = 16
 _MAX_VALUES = 200
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/@\s]*@)?(\[[^\]]*\]|[^/:?#\s\"']+)")
-_BARE_HOST = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?:[:/].*)?$")
 
 
 class Danger(Exception):
@@ -38,96 +41,6 @@ class Danger(Exception):
         super().__init__(reason)
         self.category = category
         self.reason = reason
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a call does, and why it needs consent (`category` is empty where it needs none).
-
-    `words` are the program, without its directory, and its arguments; empty for what is no command. `targets` are the
-    absolute paths that this reason is about, `paths` all that the step may touch as far as its words tell, `hosts` the
-    machines it talks to (`UNKNOWN` where only running can tell).
-    """
-
-    words: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    category: str = ""
-    reason: str = ""
-
-
-class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """The directories by which paths are judged, absolute. `cwd` is None when it cannot be known. `private` are files
-    and directories of the runtime itself: its keys, its settings, its journal."""
-
-    workspace: str
-    cwd: str | None
-    home: str
-    private: tuple[str, ...] = ()
-
-    def absolute(self, path: str) -> str | None:
-        """Return the normalised absolute path, None if it cannot be known."""
-        if path == "~" or path.startswith("~/"):
-            path = self.home + path[1:]
-        if path.startswith("~"):
-            return None
-        if UNKNOWN in path or "\ue000" in path:
-            # A name with an unknown part stays where its known beginning leads, as long as it does not climb.
-            known = re.split("[\ue000\ue002]", path, maxsplit=1)[0]
-            if "/" not in known or ".." in path:
-                return None
-            path = known + "*"
-        if os.path.isabs(path):
-            return os.path.normpath(path)
-        return None if self.cwd is None else os.path.normpath(os.path.join(self.cwd, path))
-
-    def inside(self, path: str, *, temporary: bool = True) -> bool:
-        """Whether writing to this absolute path, links followed, stays inside the workspace (or the temporary
-        directories)."""
-        real = os.path.realpath(path)
-        roots = (self.workspace, *(_TEMPORARY if temporary else ()))
-        return any(real == root or real.startswith(root.rstrip("/") + "/") for root in map(os.path.realpath, roots))
-
-    def holds_keys(self, path: str) -> bool:
-        """Whether keys or logins lie at this absolute path, links followed: of the user, of this runtime, or of
-        another process. A name with `*` or `?` is judged by what it may stand for."""
-        home = self.home.rstrip("/")
-        for one in {path, os.path.realpath(path)}:
-            if any(covers(place, one) for place in self.private) or _PROCESS_SECRETS.match(one):
-                return True
-            if home and one.startswith(home + "/") and _names(one[len(home) + 1 :], rules.KEY_PLACES):
-                return True
-            if _names(one.lstrip("/"), rules.SYSTEM_KEY_PLACES):
-                return True
-        return False
-
-    def is_guarded(self, path: str) -> bool:
-        """Whether it is inside the working directory and yet decides what runs later or what is allowed: the runtime's
-        own files, and the places where git looks for commands."""
-        real = os.path.realpath(path)
-        return any(covers(place, real) for place in self.private) or _GIT_RUNS.search(real) is not None
-
-    def is_dotfile(self, path: str) -> bool:
-        """Whether it is a settings file directly below the home, for a workspace that is the home itself."""
-        home = os.path.normpath(self.home) if self.home else ""
-        if not home or os.path.normpath(self.workspace) != home or not path.startswith(home + "/"):
-            return False
-        return path[len(home) + 1 :].startswith(".")
-
-
-def covers(place: str, path: str) -> bool:
-    """Whether `path` is `place` or below it."""
-    return path == place or path.startswith(place.rstrip("/") + "/")
-
-
-def _names(path: str, places: Sequence[str]) -> bool:
-    """Whether a path relative to its root is one of `places`, below one, or a pattern that may stand for one."""
-    parts = path.split("/")
-    return any(
-        len(parts) >= len(names)
-        and all(part == name or fnmatchcase(name, part) for part, name in zip(parts, names, strict=False))
-        for names in (place.split("/") for place in places)
-    )
 
 
 class CommandJudge:
@@ -145,8 +58,14 @@ class CommandJudge:
         self.nesting = nesting
         self.steps: list[Step] = [] if steps is None else steps
         self.variables: dict[str, tuple[str, ...] | None] = {"HOME": (places.home or UNKNOWN,), "TMPDIR": ("/tmp",)}
-        self._stack: list[str | None] = []
+        self._stack: list[tuple[str | None, dict[str, tuple[str, ...] | None]]] = []
         self._before: str | None = places.cwd
+        self._open = 0  # compound commands that are not closed yet
+        self._uncertain = False  # whether the command that is being judged may not be run, or in a shell of its own
+        self._untaken: list[str | None] = []  # directories that hold if a cd of this chain of && was not made
+        self._maybe: list[str | None] = []  # directories that may hold instead of the current one
+        self.fetched: set[str] = set()  # files that it loads from another machine
+        self._dark: set[str] = set()  # variables that stand for others
         self._current = Step()
         self._noted = 0
 
@@ -155,7 +74,10 @@ class CommandJudge:
         if self.nesting > _MAX_NESTING:
             self.note("unclear", "the command is nested too deeply to be read")
             return
-        for simple in commands:
+        for number, simple in enumerate(commands):
+            if number > _MAX_COMMANDS:
+                self.note("unclear", f"it is more than {_MAX_COMMANDS} commands")
+                return
             self.simple(simple)
 
     def note(self, category: str, reason: str, *targets: str) -> None:
@@ -169,32 +91,46 @@ class CommandJudge:
         """Return a judge for commands inside this one: what they change stays with them."""
         judge = CommandJudge(self.places, self.rules, self.nesting + 1, self.steps)
         judge.variables.update(self.variables)
+        judge._maybe, judge._dark, judge.fetched = list(self._maybe), self._dark, self.fetched
         return judge
 
-    def text(self, command: str, what: str) -> None:
-        """Judge a command line that is given to a shell as text. Raises Danger if it cannot be read."""
+    def text(self, command: str, what: str, *, here: bool = False) -> None:
+        """Judge a command line that is given to a shell as text, to this one if `here`. Raises Danger if it cannot be
+        read."""
         if UNKNOWN in command or "\ue000" in command:
             raise Danger("remote_code", f"it runs a text that only running can tell ({what})")
+        if here and self.nesting < _MAX_NESTING:
+            self.nesting += 1
+            judge = self
+        else:
+            judge = self.inner()
         try:
-            self.inner().judge(parse(command))
+            judge.judge(parse(command))
         except Unreadable as error:
             raise Danger("unclear", f"the command inside {what} cannot be read ({error})") from None
 
     def simple(self, simple: Simple) -> None:
         """Judge one simple command with its redirections and the commands inside its words."""
         if simple.words == ("(",):
-            self._stack.append(self.places.cwd)
+            self._stack.append((self.places.cwd, dict(self.variables)))
             return
         if simple.words == (")",):
             if self._stack:
-                self._move(self._stack.pop())
+                cwd, self.variables = self._stack.pop()
+                self._move(cwd)
             return
+        if simple.after != "&&":
+            self._maybe = list(dict.fromkeys((*self._maybe, *self._untaken)))[:_MAX_PLACES]
+            self._untaken = []
+        self._uncertain = bool(self._open or simple.after or simple.piped or simple.background)
         self.inner().judge(simple.substitutions)
         try:
             words = [word for part in simple.words for word in self.expand(part)]
             self._begin(words, simple)
             for redirect in simple.redirects:
                 self.redirect(redirect)
+            if not words:
+                self.reads("")
             self.words(words, simple)
         except Danger as danger:
             self.note(danger.category, danger.reason)
@@ -216,7 +152,7 @@ class CommandJudge:
         match = VARIABLE.search(word)
         if match is None:
             return (word,)
-        if match.group(1) == "PWD" and self.places.cwd is not None:
+        if match.group(1) == "PWD" and self.places.cwd is not None and "PWD" not in self.variables:
             values: tuple[str, ...] | None = (self.places.cwd,)
         else:
             values = self.variables.get(match.group(1))
@@ -234,20 +170,18 @@ class CommandJudge:
     def _begin(self, words: Sequence[str], simple: Simple) -> None:
         """Take up a command: what is noted from here on is about it."""
         program, arguments = (os.path.basename(words[0]), words[1:]) if words else ("", ())
-        inputs = [redirect.target for redirect in simple.redirects]
+        inputs = [one for redirect in simple.redirects for one in self.expand(redirect.target)]
         self._current = Step(
             words=(program, *arguments) if words else (),
-            paths=tuple(self._paths([*arguments, *inputs])),
+            paths=tuple(dict.fromkeys(self._paths([*arguments, *inputs]))),
             hosts=hosts_of(program, arguments),
         )
 
     def _paths(self, words: Iterable[str]) -> Iterable[str]:
         """The absolute paths that words may name."""
-        for word in words:
-            if word.startswith("-"):
-                word = word.partition("=")[2]
-            if word and "://" not in word and len(word) < _LONGEST_PATH:
-                path = self.places.absolute(word)
+        for part in (part for word in words for part in (word, word.partition("=")[2])):
+            if part and not part.startswith("-") and "://" not in part and len(part) < _LONGEST_PATH:
+                path = self.places.absolute(part)
                 if path is not None:
                     yield path
 
@@ -255,11 +189,16 @@ class CommandJudge:
         """Judge a command given as words, assignments and keywords in front of it included."""
         while words and (words[0] in rules.KEYWORDS or is_assignment(words[0])):
             word = words.pop(0)
+            self._open += (word in _OPENS) - (word in _CLOSES and self._open > 0)
+            self._uncertain = self._uncertain or self._open > 0
             if is_assignment(word):
                 name, _, value = word.partition("=")
                 self.assign(name, value)
         if not words:
             return
+        self._open += words[0] in _OPENS
+        if words[0] in _EVALUATES and any("$(" in word or "`" in word for word in words[1:]):
+            self.note("unclear", f"{words[0]} runs a command inside a word")
         if words[0] in ("for", "select") and len(words) > 3 and words[2] == "in":
             self.variables[words[1]] = tuple(words[3:])
             return
@@ -274,6 +213,8 @@ class CommandJudge:
         program = os.path.basename(words[0])
         before = self._noted
         self.reads(program)
+        if self.fetched and self.places.absolute(words[0]) in self.fetched:
+            self.note("remote_code", f"it runs what it has just loaded ({words[0]})")
         for rule in self.rules:
             try:
                 if rule(self, program, words[1:], simple):
@@ -286,7 +227,13 @@ class CommandJudge:
     def assign(self, name: str, value: str) -> None:
         """Take note of a variable; some make other programs run something."""
         plain_name = name.rstrip("+").partition("[")[0]
-        self.variables[plain_name] = None if UNKNOWN in value or name != plain_name else (value,)
+        known = self.variables.get(plain_name)
+        if UNKNOWN in value or name != plain_name or plain_name in self._dark:
+            self.variables[plain_name] = None
+        elif self._uncertain and plain_name in self.variables:
+            self.variables[plain_name] = (*known, value) if known is not None else None
+        else:
+            self.variables[plain_name] = (value,)
         if rules.LOADS.fullmatch(plain_name):
             self.note("unclear", f"it makes other programs load or run something ({plain_name})")
         elif plain_name in rules.COMMANDS_IN_VARIABLES and value.strip():
@@ -302,6 +249,10 @@ class CommandJudge:
                 continue
             target = self.places.absolute(one)
             shown = one.replace(UNKNOWN, "…")
+            for cwd in self._maybe if not one.startswith(("/", "~")) else ():
+                other = msgspec.structs.replace(self.places, cwd=cwd).absolute(one)
+                if target is not None and (other is None or not self.places.inside(other)):
+                    target = other
             if target is None:
                 self.note("write_outside", f"it writes to a place that only running can tell ({how}: {shown})", UNKNOWN)
             elif target.startswith("/dev/"):
@@ -315,11 +266,13 @@ class CommandJudge:
 
     def reads(self, program: str) -> None:
         """Note it if the command that is being judged names a place where keys lie."""
-        if program in ("echo", "printf", "cd", "export"):
+        if program in ("cd", "pushd"):
             return
+        walks = program in rules.READS_TREES or program == "find" and "-exec" in " ".join(self._current.words)
+        known: dict[str, str] = {}
         for path in self._current.paths:
-            trees = program in rules.READS_TREES and covers(path, self.places.home.rstrip("/") + "/.ssh")
-            if self.places.holds_keys(path) or trees and not covers(self.places.workspace, path):
+            trees = walks and covers(path, self.places.home.rstrip("/") + "/.ssh")
+            if self.places.holds_keys(path, known) or trees and not covers(self.places.workspace, path):
                 self.note("secrets", f"it reads where keys or logins lie ({path.replace(UNKNOWN, '…')})", path)
 
     def _move(self, cwd: str | None) -> None:
@@ -327,45 +280,33 @@ class CommandJudge:
         self.places = msgspec.structs.replace(self.places, cwd=cwd)
 
     def change_directory(self, arguments: list[str]) -> None:
-        """Follow a `cd`."""
+        """Follow a `cd`; where it may not come to it, both directories are kept in mind."""
         targets = [word for word in arguments if not word.startswith("-") or word == "-"]
+        was = self.places.cwd
         if not targets:
             self._move(self.places.home or None)
         elif targets[0] == "-":
             self._move(self._before)
+        elif UNKNOWN in targets[0] or re.match(r"[+-]\d", targets[0]):
+            self._move(None)
         else:
-            self._move(self.places.absolute(targets[0]) if UNKNOWN not in targets[0] else None)
+            target = self.places.absolute(targets[0])
+            logical = os.path.normpath(os.path.join(was or "/", targets[0]))
+            if was is not None and target != logical and not targets[0].startswith("~"):
+                self._untaken.append(logical)
+            self._move(target)
+        now = self.places.cwd
+        if self._uncertain or now is None or not os.path.isdir(now):
+            self._untaken.append(was)
+
+    def unknowable(self, name: str) -> None:
+        """Take note of a variable that stands for another one: its value is never known."""
+        self._dark.add(name)
+        self.variables[name] = None
 
 
 #: Judges (judge, program, arguments, command): returns whether nothing more need be asked; raises Danger.
 Rule = Callable[[CommandJudge, str, list[str], Simple], bool]
-
-
-def plain(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments that are no options."""
-    found: list[str] = []
-    for index, word in enumerate(arguments):
-        if word == "--":
-            return found + list(arguments[index + 1 :])
-        if not word.startswith("-") or word == "-":
-            found.append(word)
-    return found
-
-
-def hosts_of(program: str, arguments: Sequence[str]) -> tuple[str, ...]:
-    """The machines that a program's words name, in lower case; `UNKNOWN` where it talks to one that is not known."""
-    found: list[str] = []
-    for word in arguments:
-        for match in _ADDRESS.finditer(word):
-            found.append(UNKNOWN if UNKNOWN in match.group(1) else match.group(1).lower().strip("[]"))
-    if program in rules.NETWORK and not found:
-        for word in plain(arguments):
-            bare = _BARE_HOST.match(word)
-            if UNKNOWN in word:
-                found.append(UNKNOWN)
-            elif bare is not None:
-                found.append(bare.group(1).lower())
-    return tuple(dict.fromkeys(found))
 
 
 def is_local(word: str) -> bool:

@@ -6,20 +6,21 @@ knows the program and nothing more has to be asked, and raises `Danger` when con
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
 from hermes.runtime import danger_rules as tables
-from hermes.runtime.command_judge import CommandJudge, Danger, Rule, is_local, plain
+from hermes.runtime.command_judge import CommandJudge, Danger, Rule, is_local
+from hermes.runtime.command_places import plain
 from hermes.runtime.command_traps import TRAPS, git_words
-from hermes.runtime.danger_code import judge_code
+from hermes.runtime.command_wrappers import DOWNLOADERS, interprets, runs_others
 from hermes.runtime.shell_syntax import UNKNOWN, Simple
 
 __all__ = ["RULES"]
 
 _SENDS = re.compile(r"-(?:d|F|T|X|-data.*|-form.*|-upload-file|-request|-json|-post-data|-post-file|-method)")
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_DOWNLOADERS = frozenset({"curl", "wget", "fetch", "aria2c", "http", "https"})
 
 
 def _machine(judge: CommandJudge, program: str, arguments: list[str], _simple: Simple) -> bool:
@@ -39,6 +40,12 @@ def _machine(judge: CommandJudge, program: str, arguments: list[str], _simple: S
         raise Danger("machine", "it changes the machine itself (sysctl)")
     if program in tables.AGENTS and not set(arguments) <= {"--version", "--help", "-h", "-V"}:
         raise Danger("agent", f"it starts another agent ({program})")
+    if any(tuple(words) == (program, *arguments)[: len(words)] for words in tables.SECRET_COMMANDS):
+        raise Danger("secrets", f"it prints keys or logins ({program} {' '.join(arguments[:2])})")
+    if program == "openssl" and arguments[:1] == ["s_client"]:
+        raise Danger("push", "it talks to another machine (openssl s_client)")
+    if program in ("gdb", "strace", "ltrace", "lldb") and {"-p", "--pid", "--attach-pid"} & set(arguments):
+        raise Danger("machine", f"it reaches into another process ({program} -p)")
     if program in tables.REMOTE:
         raise Danger("push", f"it works on another machine or sends to it ({program})")
     return False
@@ -63,124 +70,19 @@ def _moves(judge: CommandJudge, program: str, arguments: list[str], _simple: Sim
         for name in plain(arguments):
             judge.variables[name] = None
         return True
+    if program == "printf" and arguments[:1] == ["-v"] and len(arguments) > 1:
+        judge.variables[arguments[1]] = None
+    if program in ("declare", "typeset", "local") and any(word.startswith("-") and "n" in word for word in arguments):
+        for word in plain(arguments):
+            judge.unknowable(word.partition("=")[0])
+        return True
     if program in ("export", "declare", "local", "readonly", "typeset"):
         for word in plain(arguments):
             name, sign, value = word.partition("=")
             if sign:
-                judge.variables[name] = None if UNKNOWN in value else (value,)
+                judge.assign(name, value)
         return True
     return False
-
-
-def _runs_others(judge: CommandJudge, program: str, arguments: list[str], simple: Simple) -> bool:
-    """Wrappers, shells and everything else that runs a command given in its arguments."""
-    if program in tables.WRAPPERS:
-        _unwrap(judge, program, arguments, simple)
-        return True
-    if program in tables.SHELLS:
-        _shell(judge, program, arguments, simple)
-        return True
-    if program in ("eval", "trap"):
-        words = [word for word in arguments if word != "--"]
-        if words and not (program == "trap" and (words[0] in ("-", "") or words[0].startswith("-"))):
-            judge.text(" ".join(words) if program == "eval" else words[0], program)
-        return True
-    if program in (".", "source"):
-        if arguments and UNKNOWN in arguments[0]:
-            raise Danger("remote_code", "it runs a text that only running can tell (source)")
-        return True
-    return False
-
-
-def _unwrap(judge: CommandJudge, program: str, arguments: list[str], simple: Simple) -> None:
-    valued, before = tables.WRAPPERS[program]
-    rest = list(arguments)
-    while rest:
-        word = rest[0]
-        if program == "env" and word in ("-S", "--split-string") and len(rest) > 1:
-            judge.text(rest[1], "env -S")
-            return
-        if program == "command" and word in ("-v", "-V"):
-            return
-        if word == "--":
-            rest.pop(0)
-            break
-        if word.startswith("-") and len(word) > 1:
-            rest.pop(0)
-            if word in valued and rest:
-                rest.pop(0)
-        elif program == "env" and "=" in word:
-            rest.pop(0)
-        else:
-            break
-    rest = rest[before:]
-    if program == "watch" and len(rest) == 1 or program == "parallel" and len(rest) == 1:
-        judge.text(rest[0], program)
-    elif program in ("flock", "parallel") and rest[:1] == ["-c"]:
-        judge.text(" ".join(rest[1:]), program)
-    elif rest:
-        extra = [UNKNOWN] if program in ("xargs", "parallel") and ":::" not in rest else []
-        judge.inner().words([*rest, *extra], simple)
-
-
-def _shell(judge: CommandJudge, program: str, arguments: list[str], simple: Simple) -> None:
-    rest = arguments[1:] if program == "busybox" else arguments
-    if program == "busybox" and arguments and arguments[0] not in tables.SHELLS:
-        judge.inner().words(list(arguments), simple)
-        return
-    for index, word in enumerate(rest):
-        if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word):
-            if index + 1 < len(rest):
-                judge.text(rest[index + 1], f"{program} -c")
-            return
-        if word in ("--version", "--help"):
-            return
-        if word in ("-s", "-"):
-            break
-        if not word.startswith(("-", "+")):
-            if UNKNOWN in word:
-                raise Danger("remote_code", f"{program} runs a text that only running can tell")
-            return
-    if simple.stdin:
-        judge.text(simple.stdin, program)
-    elif simple.sources or any(redirect.operator == "<" for redirect in simple.redirects):
-        source = simple.sources[-1] if simple.sources else "a file"
-        raise Danger("remote_code", f"{program} runs whatever {source} gives it")
-
-
-def _code(judge: CommandJudge, program: str, arguments: list[str], simple: Simple) -> bool:
-    """Interpreters: code in the arguments, in a here-document or from a pipe."""
-    name = re.sub(r"[\d.]+$", "", program)
-    if name == "pypy":
-        name = "python"
-    if name not in tables.CODE_FLAGS:
-        return False
-    if name == "python" and "-m" in arguments:
-        module = arguments[arguments.index("-m") + 1 :]
-        if module:
-            judge.inner().words(list(module), simple)
-        return True
-    if name == "python" and arguments and arguments[0].rpartition("/")[2] == "setup.py" and "install" in arguments:
-        raise Danger("install", "it installs a package (setup.py install)")
-    flags = tables.CODE_FLAGS[name]
-    pieces = [simple.stdin] if not set(plain(arguments)) - {"-"} else []
-    if not flags:
-        pieces += arguments
-    for index, word in enumerate(arguments[:-1]):
-        if word in flags or (name == "perl" and re.fullmatch(r"-[a-zA-Z]*[eE]", word)):
-            pieces.append(arguments[index + 1])
-    if name in ("perl", "ruby") and any(re.match(r"-[a-zA-Z]*i", word) for word in arguments):
-        for path in plain(arguments)[1:]:
-            judge.writes(path, f"{program} -i")
-    for piece in pieces:
-        judge_code(judge, piece, program)
-    if not arguments and not simple.stdin and any(source in _DOWNLOADERS for source in simple.sources):
-        raise Danger("remote_code", f"{program} runs what was loaded from the network")
-    if not arguments or arguments == ["-"]:
-        return True
-    if any(UNKNOWN in word for word in arguments if word not in flags and word == arguments[0]):
-        raise Danger("remote_code", f"{program} runs a text that only running can tell")
-    return True
 
 
 def _installs(_judge: CommandJudge, program: str, arguments: list[str], _simple: Simple) -> bool:
@@ -284,11 +186,17 @@ def _permissions(judge: CommandJudge, program: str, arguments: list[str], _simpl
 
 def _network(judge: CommandJudge, program: str, arguments: list[str], _simple: Simple) -> bool:
     """Sending, as opposed to loading, through a downloader."""
-    if program not in _DOWNLOADERS:
+    if program not in DOWNLOADERS and program not in tables.NETWORK:
         return False
     local = any(is_local(word) for word in plain(arguments))
-    if not local and any(UNKNOWN in word for word in plain(arguments)):
+    if not local and any(UNKNOWN in word for word in arguments):
         judge.note("push", f"it may send what only running can tell to another machine ({program})")
+    if program not in DOWNLOADERS:
+        return False
+    for word in (*arguments, *(os.path.basename(word) for word in arguments)):
+        path = judge.places.absolute(word) if word and not local else None
+        if path is not None and "://" not in word and not word.startswith("-"):
+            judge.fetched.add(path)
     for index, word in enumerate(arguments):
         if _SENDS.fullmatch(word.partition("=")[0]) is None and not re.match(r"-(?:d|F|T)\S", word):
             continue
@@ -353,6 +261,8 @@ def _destinations(judge: CommandJudge, program: str, arguments: list[str], _simp
         if program in ("ln", "link"):
             for source in targets[:-1]:
                 judge.writes(source, f"{program}, which opens a way to it")
+    elif program in ("zip", "7z", "7za") and targets:
+        judge.writes(targets[1] if program != "zip" and len(targets) > 1 else targets[0], program)
     elif program in tables.WRITES_ALL:
         skip = 1 if program == "split" else 0
         for path in targets[skip:]:
@@ -368,8 +278,8 @@ RULES: tuple[Rule, ...] = (
     _machine,
     _deletes,
     _moves,
-    _runs_others,
-    _code,
+    runs_others,
+    interprets,
     _installs,
     _containers,
     _git,

@@ -10,7 +10,9 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from hermes.runtime.command_judge import CommandJudge, Danger, Rule, plain
+from hermes.runtime.command_judge import CommandJudge, Danger, Rule
+from hermes.runtime.command_places import plain
+from hermes.runtime.danger_code import MAX_CODE
 from hermes.runtime.shell_syntax import UNKNOWN, Simple
 
 __all__ = ["TRAPS", "git_words"]
@@ -69,6 +71,9 @@ _GIT_VALUED = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--exec-path", 
 _BIG = 8 << 30
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _ENDLESS = frozenset({"/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"})
+_SCRIPTED = frozenset(
+    {"sed", "gsed", "awk", "gawk", "mawk", "nawk", "sqlite3", "psql", "mysql", "mariadb", "duckdb", "gdb"}
+)
 _INTERPRETED = re.compile(r"\b(?:system|shell|pipe|exec|spawn|popen)\b|^\s*[.!\\]|\|\s*[\"'\w]|\\!")
 
 
@@ -166,8 +171,8 @@ def _wrapped(judge: CommandJudge, program: str, arguments: list[str], simple: Si
         rest = plain(arguments)
         if rest:
             judge.inner().words(rest, simple)
-    elif program == "find" and "-files0-from" in arguments:
-        return False
+    elif program in ("cpio", "pax") and plain(arguments):
+        judge.writes(plain(arguments)[-1], program)
     elif program == "ssh-agent" and plain(arguments):
         judge.inner().words(plain(arguments), simple)
     return False
@@ -176,6 +181,8 @@ def _wrapped(judge: CommandJudge, program: str, arguments: list[str], simple: Si
 def _languages(judge: CommandJudge, program: str, arguments: list[str], simple: Simple) -> bool:
     """Editors, databases and stream editors: what their scripts run and write."""
     scripts = [*arguments, simple.stdin]
+    if program in _SCRIPTED and sum(map(len, scripts)) > MAX_CODE:
+        raise Danger("unclear", f"its script is longer than can be judged ({program})")
     if program in ("sed", "gsed"):
         for script in scripts:
             _sed(judge, script, arguments)
@@ -183,6 +190,11 @@ def _languages(judge: CommandJudge, program: str, arguments: list[str], simple: 
         for script in arguments:
             for match in re.finditer(r">{1,2}\s*\"([^\"]+)\"", script):
                 judge.writes(match.group(1), f"{program} print")
+            if re.search(r"\bprintf?\b[^{};\n|]{0,200}>{1,2}\s*[A-Za-z_$(]", script):
+                raise Danger("unclear", f"its code writes to a place that only running can tell ({program})")
+        if "inplace" in arguments:
+            for path in plain(arguments)[2:]:
+                judge.writes(path, f"{program} -i inplace")
     elif program in ("vi", "vim", "nvim", "view", "ex", "ed", "emacs", "nano"):
         if (
             any(re.match(r"(?:\+|-c|-S|-s|--cmd|--eval|--batch|-Es|-es|-l)", word) for word in arguments)

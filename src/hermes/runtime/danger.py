@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from hermes.runtime.command_judge import CommandJudge, Danger, Places, Step, covers, hosts_of
+from hermes.runtime.command_judge import CommandJudge, Danger
+from hermes.runtime.command_places import Places, Step, covers, hosts_of
 from hermes.runtime.command_rules import RULES
 from hermes.runtime.danger_code import judge_code
 from hermes.runtime.read_only import Permission, allowed_read_only

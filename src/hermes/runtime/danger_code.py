@@ -10,23 +10,27 @@ import re
 from hermes.runtime.command_judge import CommandJudge, Danger
 from hermes.runtime.danger_rules import CODE
 
-__all__ = ["judge_code"]
+__all__ = ["MAX_CODE", "judge_code"]
 
-_PATH = re.compile(r"[\"'](~?/[^\"'\n]*|\.\.(?:/[^\"'\n]*)?|[^\"'\n]*/\.\./[^\"'\n]*|~)[\"']")
+#: Characters of code that are judged.
+MAX_CODE = 20_000
+_PATH = re.compile(r"[\"'](?:[<+]?>{0,2}\s*)(~?/[^\"'\n]*|\.\.(?:/[^\"'\n]*)?|[^\"'\n]{0,200}/\.\./[^\"'\n]*|~)[\"']")
 _WRITES = re.compile(
     r"[\"'][rbt]?(?:[wax][bt+]{0,2}|r[bt]?\+[bt]?)[\"']|write_text|write_bytes|\.touch\(|mkdir|makedirs|[wW]riteFile"
     r"|appendFile|createWriteStream|File\.(?:write|open)|IO\.write|copy|extractall|[\"']>{1,2}|file_put_contents"
     r"|O_(?:WRONLY|RDWR|CREAT)|to_csv|\.save\(|\.dump\("
 )
 _UNKNOWN_PLACE = re.compile(
-    r"\bopen\s*\(\s*(?:[fF][\"']|[^\"'rbRB\s)])[^,)]*,\s*(?:mode\s*=\s*)?[\"'][rbt]?[wax]"
-    r"|\bopen\s*\(\s*[\"'][^\"']*[\"']\s*[+%.][^,)]*,\s*(?:mode\s*=\s*)?[\"'][rbt]?[wax]"
-    r"|Path\s*\(\s*[^\"'\s)][^)]*\)\.(?:write_|touch|open\([\"'][wax])|Path\.home\(\)"
+    r"\bopen\s*\(\s*(?:[fF][\"']|[^\"'rbRB\s)])[^,)]{0,200},\s*(?:mode\s*=\s*)?[\"'][rbt]?[wax]"
+    r"|\bopen\s*\(\s*[\"'][^\"']{0,200}[\"']\s*[+%.][^,)]{0,200},\s*(?:mode\s*=\s*)?[\"'][rbt]?[wax]"
+    r"|Path\s*\(\s*[^\"'\s)][^)]{0,200}\)\.(?:write_|touch|open\([\"'][wax])|Path\.home\(\)"
 )
 
 
 def judge_code(judge: CommandJudge, code: str, who: str) -> None:
     """Note what the code does that needs consent. Raises Danger for what may do anything; `who` names its runner."""
+    if len(code) > MAX_CODE:
+        raise Danger("unclear", f"its code is longer than can be judged ({who})")
     for match in _PATH.finditer(code):
         target = judge.places.absolute(match.group(1))
         if target is not None and judge.places.holds_keys(target):

@@ -28,6 +28,7 @@ __all__ = [
     "PUBLISHERS",
     "READS_TREES",
     "REMOTE",
+    "SECRET_COMMANDS",
     "SHELLS",
     "SUBCOMMANDS",
     "SYSTEM_KEY_PLACES",
@@ -35,11 +36,29 @@ __all__ = [
     "WRITES_ALL",
 ]
 
-KEYWORDS = frozenset(
-    {"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "time", "esac"}
-)
+KEYWORDS = frozenset({"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "esac"})
 
-SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "busybox", "csh", "tcsh"})
+SHELLS = frozenset(
+    {
+        "sh",
+        "bash",
+        "zsh",
+        "dash",
+        "ksh",
+        "fish",
+        "ash",
+        "busybox",
+        "csh",
+        "tcsh",
+        "mksh",
+        "rbash",
+        "yash",
+        "nu",
+        "toybox",
+        "xonsh",
+        "elvish",
+    }
+)
 
 #: Where keys and logins lie, below the home directory and below the root.
 KEY_PLACES: tuple[str, ...] = tuple(
@@ -75,7 +94,7 @@ LOADS = re.compile(
     r"LD_(?:PRELOAD|AUDIT)|DYLD_INSERT_LIBRARIES|BASH_ENV|ENV|PS4|IFS|BASHOPTS|SHELLOPTS|PERL5OPT|PERL5DB|RUBYOPT"
     r"|PYTHONSTARTUP|PYTHONINSPECT|PYTHONHOME|PYTHONWARNINGS|NODE_OPTIONS|JAVA_TOOL_OPTIONS|TAR_OPTIONS|MAKEFLAGS"
     r"|GIT_CONFIG.*|GIT_EXEC_PATH|GIT_TEMPLATE_DIR|GIT_DIR|GIT_WORK_TREE|ZDOTDIR|GCONV_PATH|LESS|NODE_REPL_HISTORY"
-    r"|HERMES_.*|PATH_SEPARATOR|BASH_FUNC_.*"
+    r"|HERMES_.*|CDPATH|PATH_SEPARATOR|BASH_FUNC_.*"
 )
 
 #: Programs that talk to a machine named by their words.
@@ -96,7 +115,7 @@ MACHINE = frozenset(
     telinit mount umount swapoff swapon useradd userdel usermod adduser deluser groupadd groupdel passwd chpasswd chsh
     iptables ip6tables nft ufw firewall-cmd modprobe rmmod insmod chroot nsenter update-rc.d chkconfig loginctl
     hostnamectl timedatectl at batch systemd-run dmsetup setcap chattr setfacl unshare capsh machinectl bwrap kexec
-    debugfs start-stop-daemon""".split()
+    debugfs start-stop-daemon dbus-send gdbus busctl xdotool ydotool ctr crictl virsh lxc-attach""".split()
 )
 
 AGENTS = frozenset(
@@ -207,7 +226,68 @@ PUBLISHERS: dict[str, frozenset[str]] = {
 
 #: Programs that work on another machine.
 REMOTE = frozenset(
-    {"ssh", "scp", "sftp", "ftp", "lftp", "telnet", "nc", "ncat", "netcat", "socat", "mosh", "mail", "sendmail"}
+    {
+        "ssh",
+        "scp",
+        "sftp",
+        "ftp",
+        "lftp",
+        "telnet",
+        "nc",
+        "ncat",
+        "netcat",
+        "socat",
+        "mosh",
+        "mail",
+        "sendmail",
+        "mailx",
+        "mutt",
+        "msmtp",
+        "swaks",
+        "rclone",
+        "s3cmd",
+        "s5cmd",
+        "gsutil",
+        "azcopy",
+        "tftp",
+        "smbclient",
+        "ncftp",
+        "ncftpput",
+        "mosquitto_pub",
+        "wormhole",
+        "croc",
+        "ngrok",
+        "cloudflared",
+        "lt",
+        "tailscale",
+        "rsh",
+        "rlogin",
+        "xdg-open",
+    }
+)
+
+#: Commands that print keys, by their first words.
+SECRET_COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("gpg", "--export-secret-keys"),
+    ("gpg", "-d"),
+    ("security", "find-generic-password"),
+    ("security", "find-internet-password"),
+    ("secret-tool", "lookup"),
+    ("pass", "show"),
+    ("keyring", "get"),
+    ("op", "read"),
+    ("op", "item"),
+    ("vault", "read"),
+    ("vault", "kv"),
+    ("bw", "get"),
+    ("aws", "configure", "get"),
+    ("aws", "sts"),
+    ("gcloud", "auth"),
+    ("gh", "auth", "token"),
+    ("gh", "auth", "status"),
+    ("kubectl", "config", "view"),
+    ("git", "credential"),
+    ("docker-credential-desktop",),
 )
 
 CONTAINER_READS = frozenset(
@@ -247,6 +327,7 @@ OUTPUT_OPTIONS: dict[str, tuple[str, ...]] = {
     "curl": ("-o", "--output", "--output-dir", "-c", "--cookie-jar", "-D", "--dump-header"),
     "wget": ("-O", "--output-document", "-P", "--directory-prefix", "-o", "--output-file"),
     "sort": ("-o", "--output"),
+    "mktemp": ("-p", "--tmpdir"),
     "tar": ("-C", "--directory", "-f", "--file"),
     "bsdtar": ("-C", "--directory"),
     "unzip": ("-d",),
@@ -307,7 +388,7 @@ CODE = re.compile(
     r"|\bunlink\b|\bsystem\b|`|\bqx\b|\brmdir\b|FileUtils|File\.delete|IO\.popen|do shell script|Deno\.remove"
     r"|\bfork\b|importlib|getattr\(|globals\(|__builtins__|marshal|b64decode|fromhex|codecs|symlink|\bdlopen\b"
     r"|hardlink_to|\.ssh\b|/proc/|urlopen|http\.client|create_connection|requests\.|httpx|aiohttp|fetch\("
-    r"|XMLHttpRequest|Deno\.Command|Bun\.spawn|Process\.spawn|Kernel|\bopen\b[^\n]*\|\s*[\"']"
-    r"|while\s*\(?\s*(?:1|True|true)\b[^\n]*(?:append|\+=|push)"
-    r"|\|&?\s*\"|getline|socket\.socket|urlopen\([^)]*data|requests\.(?:post|put|delete|patch)"
+    r"|XMLHttpRequest|Deno\.Command|Bun\.spawn|Process\.spawn|Kernel|\bopen\b[^\n]{0,200}\|\s*[\"']"
+    r"|while\s*\(?\s*(?:1|True|true)\b[^\n]{0,200}(?:append|\+=|push)"
+    r"|\|&?\s*\"|getline|socket\.socket|urlopen\([^)]{0,200}data|requests\.(?:post|put|delete|patch)"
 )

@@ -48,7 +48,8 @@ class Simple(msgspec.Struct, frozen=True, kw_only=True):
     """One simple command. `words` are assignments, name and arguments in order; `(` and `)` alone mark a subshell.
 
     `substitutions` are the commands inside its words, `stdin` the text of its here-document, `sources` the first words
-    of the commands before it in the same pipeline.
+    of the commands before it in the same pipeline. `after` is the operator before it (`&&`, `||`, `|`, empty for
+    anything else); `piped` and `background` say that what it sets stays with it.
     """
 
     words: tuple[str, ...]
@@ -57,6 +58,8 @@ class Simple(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str = ""
     sources: tuple[str, ...] = ()
     background: bool = False
+    after: str = ""
+    piped: bool = False
 
 
 def parse(text: str, depth: int = 0) -> list[Simple]:
@@ -82,6 +85,7 @@ class _Parser:
         self.inner: list[Simple] = []
         self.stdin = ""
         self.sources: list[str] = []
+        self.after = ""
         self.pending: list[tuple[str, bool, bool]] = []  # here-documents: end word, quoted, tabs stripped
 
     def run(self) -> list[Simple]:
@@ -99,7 +103,7 @@ class _Parser:
             self.at += 1
             self.read_heredocs()
             self.close()
-        elif ch.isspace():
+        elif ch in " \t":  # what else looks like a blank is part of a word for a shell
             self.at += 1
         elif ch == "#":
             end = self.text.find("\n", self.at)
@@ -124,12 +128,13 @@ class _Parser:
         if ch == "|" and not double:
             name = next((word for word in self.words if not is_assignment(word)), "")
             sources = [*self.sources, name]
-            self.close()
+            self.close(piped=True)
             self.sources = sources
         else:
             self.close(background=ch == "&" and not double)
+        self.after = ch * 2 if double and ch != ";" else "|" if ch == "|" else ""
 
-    def close(self, *, background: bool = False) -> None:
+    def close(self, *, background: bool = False, piped: bool = False) -> None:
         """End the simple command that is being read."""
         if self.words or self.redirects:
             self.found.append(
@@ -140,8 +145,11 @@ class _Parser:
                     stdin=self.stdin,
                     sources=tuple(self.sources),
                     background=background,
+                    after=self.after,
+                    piped=piped,
                 )
             )
+            self.after = ""
         self.words, self.redirects, self.inner, self.stdin, self.sources = [], [], [], "", []
 
     def redirect(self, match: re.Match[str]) -> None:
