@@ -17,6 +17,7 @@ from hermes.batch.filters import Filters
 from hermes.batch.folder import RunFolder, RunMeta, replace_file, write_errors
 from hermes.batch.manifest import ManifestFold, write_manifest
 from hermes.batch.record import Record, RecordIndex, read_record
+from hermes.batch.report import ReportFold, write_report
 from hermes.batch.statistics import Tally
 from hermes.batch.trajectory import build_row, child_rows
 from hermes.core.codec import encode_json
@@ -53,11 +54,12 @@ def merge(
         StoreFull, OperatorError: a file could not be written; the old ones stand.
     """
     tools = offered_tools(meta, index)
-    tally, manifest = Tally(), ManifestFold()
+    tally, manifest, page = Tally(), ManifestFold(), ReportFold()
     with write_errors(folder.path), _Outputs(folder.path) as outputs:
         for record in _records(folder, index, Filters(meta.filters)):
             tally.add(record)
             manifest.add(record)
+            page.add(record)
             row = build_row(record, tools, meta.settings.batch_size)
             head = record.head
             if head.outcome == "failed":
@@ -73,6 +75,8 @@ def merge(
     report = tally.report(meta, total, tools, now)
     replace_file(folder.path / "statistics.json", [msgspec.json.format(encode_json(report), indent=2) + b"\n"])
     write_manifest(folder, meta, manifest, tools)
+    ended = tally.kept + tally.rejected.total() + tally.failed.total()
+    write_report(folder, meta, tally, page, total - ended)
     write_checkpoint(folder.path, checkpoint(meta.run_name, index.heads(), meta.settings.batch_size, earlier, now))
     return tally
 

@@ -1,4 +1,4 @@
-"""`hermes batch export` and `hermes batch merge`: other files from the records of a run, without a model call. Reads
+"""`hermes batch export`, `merge` and `report`: other files from the records of a run, without a model call. Reads
 flags and prints counts; the work is done by `hermes.batch.export` and `hermes.batch.again`."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hermes.cli.batch_cmd import DATA, BatchParts
 from hermes.core.codec import encode_json
 from hermes.core.errors import UsageError
 
-__all__ = ["export", "merge"]
+__all__ = ["export", "merge", "report"]
 
 _SUFFIX = {"parquet": "parquet"}
 
@@ -130,6 +130,20 @@ def merge(context: click.Context, run_name: str, names: str | None, max_row_toke
     rejected, failed = tally.rejected.total(), tally.failed.total()
     total = tally.kept + rejected + failed + pending
     click.echo(f"kept {tally.kept} rejected {rejected} failed {failed} pending {pending} of {total}")
+
+
+@click.command(epilog="\b\nExamples:\n  hermes batch report first\n")
+@click.argument("run_name", metavar="RUN")
+@click.pass_context
+def report(context: click.Context, run_name: str) -> None:
+    """Make report.html of a run again and print its path.
+
+    The page shows counts, plots and the first conversations; it loads nothing from elsewhere. Every run that ends makes
+    it too.
+    """
+    data_dir = _data_dir(context)
+    merge_again(data_dir, run_name, None)
+    click.echo(str((data_dir / run_name / "report.html").absolute()))
 
 
 def _data_dir(context: click.Context) -> Path:

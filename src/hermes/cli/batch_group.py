@@ -21,6 +21,7 @@ COMMANDS: dict[str, _Entry] = {
     "run": _Entry("hermes.cli.batch_cmd", "run", "Run the prompts of a dataset, or go on with a run."),
     "show": _Entry("hermes.cli.batch_cmd", "show", "Print rows of a run in readable form."),
     "export": _Entry("hermes.cli.batch_export", "export", "Write the kept rows for a loader or trainer."),
+    "report": _Entry("hermes.cli.batch_export", "report", "Make the page that shows a run again, and say where it is."),
     "merge": _Entry("hermes.cli.batch_export", "merge", "Make the merged files anew, with other filters."),
 }
 

@@ -81,6 +81,25 @@ def test_a_format_writes_each_kept_row_with_the_same_keys(tmp_path: Path, format
 
 
 @pytest.mark.fault("B105")
+def test_a_number_beyond_64_bits_does_not_cost_the_file(tmp_path: Path) -> None:
+    arguments = {"n": [2**70, {"deep": -(2**63) - 1}], "fits": 2**63 - 1, "flag": True}
+    result = RolloutResult(
+        state="completed",
+        entries=(
+            User(content=(Text("p"),)),
+            Assistant(thinking="t", calls=(ToolCall(id="c", name="terminal", arguments=arguments),)),
+        ),
+        tools=(spec("terminal"),),
+    )
+    source = write_run(tmp_path, [record(result)])
+    (row,) = rows(export_run(source, "sharegpt", tmp_path / "s.jsonl", ExportOptions()).path)
+    written = row["conversations"][1]["tool_calls"][0]["arguments"]
+    assert written == {"n": [str(2**70), {"deep": str(-(2**63) - 1)}], "fits": 2**63 - 1, "flag": True}
+    (chat,) = rows(export_run(source, "openai", tmp_path / "o.jsonl", ExportOptions()).path)
+    assert chat["messages"][1]["tool_calls"][0]["function"]["arguments"] == written
+
+
+@pytest.mark.fault("B105")
 def test_typed_rows_have_one_type_a_key_whatever_the_calls(tmp_path: Path) -> None:
     source = write_run(tmp_path, [record(answered("p", call=None), 0), record(parallel(), 1)])
     report = export_run(source, "sharegpt", tmp_path / "out.jsonl", ExportOptions(arguments="json"))
