@@ -60,7 +60,7 @@ def _readable(record: Record) -> dict[str, Any]:
         "rollout": head.rollout,
         "state": state,
         "reason": head.reason,
-        "detail": head.detail,
+        "detail": _cut(head.detail),
         "score": head.score,
         "tokens": head.tokens,
         "messages": [_shown(message) for message in messages(record.result.entries)],
