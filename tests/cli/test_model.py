@@ -75,6 +75,33 @@ def test_an_anthropic_key_speaks_its_own_format(
     assert {(request.path, request.key) for request in server.requests} == {("/v1/messages", "sk-ant-0123456789")}
 
 
+def test_the_providers_with_a_name_and_what_they_need(
+    hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hermes_home / "config.yaml").write_text("providers:\n  work:\n    base_url: https://work.example/v1\n")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-0123456789")
+    ran = hermes("model", "providers")
+    lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in ran.out.splitlines()}
+    assert lines["anthropic"] == ["https://api.anthropic.com", "key"]
+    assert lines["google"][1] == lines["work"][1] == "no key" and lines["ollama"][1] == "needs none"
+    listed = json.loads(hermes("model", "providers", "--json").out)["providers"]
+    assert {one["provider"] for one in listed} == set(lines) and "sk-ant" not in ran.out
+
+
+def test_a_provider_in_the_name_is_asked_and_stored(
+    hermes: Hermes, hermes_home: Path, server: ProviderServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.setenv("OLLAMA_BASE_URL", server.base_url)
+    ran = hermes("model", "set", "ollama/gpt-5")
+    assert ran.code == 0, ran.err
+    assert (hermes_home / "config.yaml").read_text() == "model: {default: gpt-5, provider: ollama}\n"
+    assert hermes("model", "test").code == 0
+    ran = hermes("model", "set", "ollama/gpt-55")
+    assert ran.code == 2 and "does not offer gpt-55. Nearest: gpt-5" in ran.err
+    assert {request.key for request in server.requests} == {""}
+
+
 def test_the_default_is_set_and_a_typo_is_refused(hermes: Hermes, hermes_home: Path, server: ProviderServer) -> None:
     config = hermes_home / "config.yaml"
     assert hermes("model", "set", "gpt-5").code == 0

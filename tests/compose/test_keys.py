@@ -11,15 +11,20 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 
 from hermes.compose import Parts, open_runtime
-from hermes.compose.keys import keys_of
+from hermes.compose.keys import KeyPools, keys_of
+from hermes.compose.models import Models
 from hermes.config import find_home, load
+from hermes.core.clock import held
 from hermes.core.events import CredentialCooled, FallbackUsed, QuotaWaiting
 from hermes.core.result import TaskResult
-from hermes.credentials import Endpoint, EndpointFlags, Key, find_endpoint, find_keys, read_auth_file
+from hermes.credentials import Endpoint, EndpointFlags, Key, MissingKey, find_endpoint, find_keys, read_auth_file
 from hermes.credentials.auth_change import add_entry
+from hermes.providers.catalog import Catalog
+from hermes.runtime.spec import ModelChoice
 from hermes.testing import faults
 from hermes.testing.clock import VirtualClock
 from hermes.testing.faults import Fault
@@ -158,6 +163,18 @@ async def test_a_stand_in_gets_its_own_host_and_key_and_only_for_one_request(
         assert [(event.model, event.reason) for event in lab.of(FallbackUsed)] == [("other", "billing")]
         assert {request.key for request in first.requests} == {A, B}
         assert [request.key for request in second.requests] == [OTHER]
+
+
+async def test_a_childs_model_may_name_its_provider(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    settings = {"providers": {"work": {"base_url": "https://work.example/v1"}}}
+    async with ProviderServer(lambda request: reply("x")) as server:
+        with held(virtual_clock):
+            parts = await anyio.to_thread.run_sync(parts_of, server, tmp_path, virtual_clock, settings)
+        models = Models(parts, Catalog({}), KeyPools(parts))
+        here = ModelChoice(provider=parts.endpoint.provider, base_url=parts.endpoint.base_url)
+        with pytest.raises(MissingKey, match=r"no key for work\.example"):
+            models.check(msgspec.structs.replace(here, name="work/qwen"))
+        models.check(msgspec.structs.replace(here, name="ollama/qwen"))  # a name of the user's own server
 
 
 def test_only_keys_of_the_same_server_are_exchanged() -> None:

@@ -62,6 +62,47 @@ def test_a_vendor_prefix_never_chooses_the_server(model: str) -> None:
     assert find({**OPENAI, **ANTHROPIC}, model=model).base_url == "https://api.openai.com/v1"
 
 
+@pytest.mark.parametrize(
+    ("model", "provider", "base_url", "name"),
+    [
+        ("ollama/qwen3:8b", "ollama", "http://127.0.0.1:11434/v1", "qwen3:8b"),
+        ("vllm/Qwen/Qwen3-8B", "vllm", "http://127.0.0.1:8000/v1", "Qwen/Qwen3-8B"),
+        ("lmstudio/phi", "lmstudio", "http://127.0.0.1:1234/v1", "phi"),
+        ("llamacpp/any", "llamacpp", "http://127.0.0.1:8080/v1", "any"),
+        ("mine/big/model", "mine", "https://mine.example/v1", "big/model"),
+        ("openrouter/anthropic/claude", "openrouter", "https://openrouter.ai/api/v1", "anthropic/claude"),
+        ("nous/hermes-4", "nous", "https://inference-api.nousresearch.com/v1", "hermes-4"),
+        ("google/gemini-3-pro", "openai", "https://api.openai.com/v1", "google/gemini-3-pro"),
+    ],
+)
+def test_a_name_may_give_its_provider(model: str, provider: str, base_url: str, name: str) -> None:
+    settings = Settings(providers={"mine": ProviderSettings(base_url="https://mine.example/v1", api_key="mine-key-1")})
+    keys = {**OPENAI, **OPENROUTER, "NOUS_API_KEY": "nous-key-1"} if provider != "openai" else OPENAI
+    found = find(keys, settings, model=model)
+    assert (found.provider, found.base_url, found.model) == (provider, base_url, name)
+
+
+def test_a_provider_in_a_name_gives_way_to_what_is_said_of_the_server() -> None:
+    on_mine = Settings(model=ModelSettings(base_url="https://conf.example/v1", api_key="conf-key-1"))
+    assert find({}, on_mine, model="ollama/qwen3").model == "ollama/qwen3"
+    assert find(SERVER, model="ollama/qwen3").base_url == "https://llm.example.com/v1"
+    assert find(OPENROUTER, model="ollama/qwen3", base_url="http://127.0.0.1:9/v1").model == "ollama/qwen3"
+    assert find(OPENAI, model="ollama/qwen3", provider="openai").base_url == "https://api.openai.com/v1"
+    assert find({}, model="ollama/qwen3", provider="ollama").model == "qwen3"
+    kept = Settings(model=ModelSettings(default="ollama/qwen3"))
+    assert (find(OPENAI, kept).provider, find(OPENAI, kept).model) == ("ollama", "qwen3")
+    with pytest.raises(MissingKey, match="set NOUS_API_KEY"):
+        find(OPENAI, model="nous/hermes-4")
+
+
+def test_the_variables_of_every_provider_count() -> None:
+    assert find({"GEMINI_API_KEY": "AI-0000000001"}, model="gemini-3-pro").provider == "google"
+    assert find({"GOOGLE_API_KEY": "AI-0000000001"}, provider="google", model="g").api_key == "AI-0000000001"
+    far = find({"OLLAMA_BASE_URL": "http://192.168.1.5:11434/v1"}, model="ollama/qwen3")
+    assert (far.base_url, far.api_key) == ("http://192.168.1.5:11434/v1", "")
+    assert find({"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1"}, model="qwen3").provider == "ollama"
+
+
 def test_command_line_then_settings_then_key() -> None:
     settings = Settings(model=ModelSettings(default="m", base_url="https://conf.example/v1", api_key="conf-key-1"))
     assert find(OPENROUTER, settings).base_url == "https://conf.example/v1"

@@ -20,7 +20,8 @@ from hermes.config.load import read_document
 from hermes.core.errors import ModelError, OperatorError, UsageError
 from hermes.core.messages import Text, User
 from hermes.core.model import ModelRequest
-from hermes.credentials import Endpoint, is_embedded
+from hermes.credentials import Endpoint, is_embedded, is_local
+from hermes.credentials.keys import ADDRESSES, KEYLESS
 from hermes.providers.catalog import Catalog, adapter_of
 from hermes.providers.endpoint import Endpoint as Address
 from hermes.providers.endpoint import api_mode_of
@@ -88,6 +89,30 @@ def list_(context: click.Context, /, word: str, provider: str, base_url: str, as
     click.echo(rows(table, indent=""))
 
 
+@model.command("providers", epilog="\b\nExamples:\n  hermes model providers\n  hermes model list --provider ollama")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def providers(context: click.Context, /, as_json: bool) -> None:
+    """List the providers that have a name: where they are and whether there is a key. Asks none of them."""
+    sources = open_sources(options_of(context))
+    named = sources.loaded.settings.endpoints
+    places = {**ADDRESSES, **{name: entry.base_url for name, entry in named.items() if entry.base_url}}
+    found = []
+    for name, address in places.items():
+        keys = [key for key in sources.keys if key.provider.removeprefix("custom:") == name]
+        url = keys[0].base_url if keys else address
+        entry = named.get(name)
+        own = entry is not None and bool(entry.api_key or sources.variables.get(entry.key_env))
+        state = "key" if own or any(key.secret for key in keys) else "no key"
+        if state != "key" and (name in KEYLESS or is_local(url)):
+            state = "needs none"
+        found.append({"provider": name, "base_url": url, "key": state})
+    if as_json:
+        print_json({"providers": found})
+    else:
+        click.echo(rows([(one["provider"], one["base_url"], one["key"]) for one in found], indent=""))
+
+
 @model.command(
     "test", epilog="\b\nExamples:\n  hermes model test\n  hermes model test qwen3 --base_url http://127.0.0.1:8000/v1"
 )
@@ -103,7 +128,9 @@ def test(context: click.Context, /, name: str, provider: str, base_url: str) -> 
 
 
 @model.command(
-    "set", epilog="\b\nExamples:\n  hermes model set gpt-5\n  hermes model set claude-sonnet-4-6 --provider anthropic"
+    "set",
+    epilog="\b\nExamples:\n  hermes model set gpt-5\n  hermes model set claude-sonnet-4-6 --provider anthropic\n"
+    "  hermes model set ollama/qwen3",
 )
 @click.argument("name")
 @click.option("--provider", default="", metavar="NAME", help="Set the provider too.")
@@ -115,6 +142,8 @@ def set_(context: click.Context, /, name: str, provider: str, no_check: bool) ->
     if not (no_check or is_embedded(endpoint.model)):
         _check(sources, endpoint)
     home = home_of(context)
+    if name.endswith(f"/{endpoint.model}") and not provider:  # its first part was the provider
+        name, provider = endpoint.model, endpoint.provider
     for line in _stored(home, name, provider):
         click.echo(line)
 

@@ -22,7 +22,7 @@ from hermes.core.errors import HermesError, ModelError, OperatorError, UsageErro
 from hermes.core.messages import Text, User
 from hermes.core.model import ModelProfile, ModelRequest
 from hermes.credentials import Endpoint, is_local
-from hermes.credentials.keys import ADDRESSES, checked_url
+from hermes.credentials.keys import ADDRESSES, KEYLESS, checked_url
 
 __all__ = ["Choice", "Probe", "apply_choice", "setup"]
 
@@ -38,7 +38,7 @@ or put the key into the environment (OPENROUTER_API_KEY, OPENAI_API_KEY, ANTHROP
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered. `provider` is openrouter, openai, anthropic, or other (then `base_url` is its address)."""
+    """What was answered. `provider` is a known one, or other (then `base_url` is its address)."""
 
     provider: str
     key: str
@@ -133,11 +133,12 @@ def request_once(endpoint: Endpoint) -> str:
 
 
 def _asked(provider: str, base_url: str, model: str) -> Choice:
-    click.echo("Which service? openrouter, openai, anthropic, or other (any Chat-Completions-compatible server).")
+    click.echo(f"Which service? {', '.join(ADDRESSES)}, or other (any Chat-Completions-compatible server).")
     names = click.Choice([*ADDRESSES, "other"])
     provider = provider or click.prompt("Service", type=names, default="openrouter", show_choices=False)
     if provider == "other" and not base_url:
         base_url = click.prompt("Address", default="http://127.0.0.1:8000/v1")
+    base_url = base_url or (ADDRESSES[provider] if provider in KEYLESS else "")
     base_url = checked_url(base_url, "address") if base_url else ""
     optional = bool(base_url) and is_local(base_url)
     hint = "Key (not shown; empty for none)" if optional else "Key (not shown)"
@@ -148,6 +149,7 @@ def _asked(provider: str, base_url: str, model: str) -> Choice:
 
 def _piped(provider: str, base_url: str, model: str) -> Choice:
     provider = provider or ("other" if base_url else "openrouter")
+    base_url = base_url or (ADDRESSES[provider] if provider in KEYLESS else "")
     base_url = checked_url(base_url, "--base_url") if base_url else ""
     model = model or _MODELS.get(provider, "")
     key = sys.stdin.read().strip()

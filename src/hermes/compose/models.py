@@ -14,7 +14,7 @@ from hermes.core.errors import HermesError
 from hermes.core.model import Model
 from hermes.credentials import Endpoint, EndpointFlags, MissingKey, find_endpoint, is_embedded
 from hermes.credentials.keys import checked_url, origin
-from hermes.credentials.sources import ApiMode
+from hermes.credentials.sources import ApiMode, named_provider
 from hermes.providers.catalog import Catalog
 from hermes.providers.endpoint import Endpoint as ModelEndpoint
 from hermes.providers.fallback import Fallback
@@ -84,6 +84,11 @@ class Models:
 
     def _endpoint(self, choice: ModelChoice) -> Endpoint:
         parts, main = self._parts, self._parts.endpoint
+        if choice.name != main.model and not choice.route:
+            place = (choice.provider, choice.base_url) if choice.base_url else (main.provider, main.base_url)
+            named, bare = named_provider(parts.loaded.settings, choice.name, *place)
+            if named:
+                choice = ModelChoice(name=bare, provider=named)
         if is_embedded(choice.name) and main.provider != "embedded":
             return find_endpoint(parts.loaded.settings, EndpointFlags(model=choice.name), parts.keys, parts.variables)
         own_key, mode = self._key(choice) if choice.route else "", self._mode(choice)

@@ -65,7 +65,7 @@ class ModelSettings(_Section, frozen=True, kw_only=True):
     ] = ""
     provider: Annotated[
         str,
-        Meta(description="`openrouter`, `openai`, `anthropic`, or a name of `providers`; empty: by the key in use."),
+        Meta(description="A provider (`hermes model providers`); empty: by the key in use."),
     ] = ""
     base_url: Annotated[str, Meta(description="Address of a server of your own.")] = ""
     api_mode: Annotated[

@@ -15,14 +15,35 @@ import msgspec
 from hermes.core.errors import UsageError
 from hermes.credentials.auth_file import PoolEntry
 
-__all__ = ["ADDRESSES", "PROVIDERS", "Key", "checked_url", "find_keys", "is_local", "known_secrets", "mask", "origin"]
+__all__ = [
+    "ADDRESSES",
+    "KEYLESS",
+    "PROVIDERS",
+    "Key",
+    "checked_url",
+    "find_keys",
+    "is_local",
+    "known_secrets",
+    "mask",
+    "origin",
+]
 
-#: Known providers in the order in which their keys are looked for: (name, prefix of the variables, address).
+#: Known providers in the order in which their keys are looked for: (name, prefix of the variables, address). Servers
+#: that people run themselves stand with the address at which they listen unless told otherwise.
 PROVIDERS: tuple[tuple[str, str, str], ...] = (
     ("openrouter", "OPENROUTER", "https://openrouter.ai/api/v1"),
     ("openai", "OPENAI", "https://api.openai.com/v1"),
     ("anthropic", "ANTHROPIC", "https://api.anthropic.com"),
+    ("nous", "NOUS", "https://inference-api.nousresearch.com/v1"),
+    ("google", "GEMINI", "https://generativelanguage.googleapis.com/v1beta/openai"),
+    ("google", "GOOGLE", "https://generativelanguage.googleapis.com/v1beta/openai"),
+    ("vllm", "VLLM", "http://127.0.0.1:8000/v1"),
+    ("ollama", "OLLAMA", "http://127.0.0.1:11434/v1"),
+    ("lmstudio", "LMSTUDIO", "http://127.0.0.1:1234/v1"),
+    ("llamacpp", "LLAMACPP", "http://127.0.0.1:8080/v1"),
 )
+#: Those that want no key.
+KEYLESS = frozenset({"vllm", "ollama", "lmstudio", "llamacpp"})
 #: Address of each known provider.
 ADDRESSES: Mapping[str, str] = {name: address for name, _, address in PROVIDERS}
 
@@ -84,10 +105,10 @@ def checked_url(url: str, where: str) -> str:
 
 
 def find_keys(environ: Mapping[str, str], dotenv: Mapping[str, str], pool: Iterable[PoolEntry] = ()) -> tuple[Key, ...]:
-    """All keys, best first: of the environment, of `.env`, of the pool; each time OpenRouter, OpenAI, Anthropic.
+    """All keys, best first: of the environment, of `.env`, of the pool; each time in the order of `PROVIDERS`.
 
-    Beside each `…_API_KEY` its `…_BASE_URL` says which server it belongs to. A `…_BASE_URL` on this machine counts
-    without a key.
+    Beside each `…_API_KEY` its `…_BASE_URL` says which server it belongs to. A `…_BASE_URL` on this machine, or of one
+    of the servers that want no key, counts without one.
 
     Raises:
         UsageError: a `…_BASE_URL` is no address.
@@ -113,13 +134,13 @@ def find_keys(environ: Mapping[str, str], dotenv: Mapping[str, str], pool: Itera
                         entry=marks.get((name, f"env:{prefix}_API_KEY")),
                     )
                 )
-            elif own and is_local(url):
+            elif own and (is_local(url) or name in KEYLESS):
                 found.append(Key(provider=name, base_url=url, secret="", source=f"none, {variable} ({label})"))
     return (*found, *_pool_keys(pool))
 
 
 def _pool_keys(pool: Iterable[PoolEntry]) -> list[Key]:
-    order = {name: place for place, (name, _, _) in enumerate(PROVIDERS)}
+    order = {name: place for place, name in enumerate(ADDRESSES)}
     found = []
     for entry in sorted(pool, key=lambda entry: order.get(entry.provider, len(order))):
         url = entry.base_url or ADDRESSES.get(entry.provider, "")

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hermes.core.errors import ConfigError, OperatorError, UsageError
-from hermes.credentials.keys import ADDRESSES, Key, checked_url, is_local, origin
+from hermes.core.errors import ConfigError, HermesError, OperatorError, UsageError
+from hermes.credentials.keys import ADDRESSES, KEYLESS, Key, checked_url, is_local, origin
 
 __all__ = [
     "EMBEDDED",
@@ -27,6 +27,7 @@ __all__ = [
     "find_child_endpoint",
     "find_endpoint",
     "is_embedded",
+    "named_provider",
     "settings_secrets",
 ]
 
@@ -36,12 +37,15 @@ EMBEDDED = "embedded:smollm2-135m"
 #: The wire formats by the names of the settings; empty: by the address.
 ApiMode = Literal["", "chat_completions", "anthropic_messages", "codex_responses"]
 
+#: Providers whose names stand before the models of other catalogues too.
+VENDORS = frozenset({"openai", "anthropic", "google"})
+
 _DEFAULT_MODELS = {"openrouter": "anthropic/claude-sonnet-4.6", "anthropic": "claude-sonnet-4-6"}
 
 _SCREEN = """\
 no model is configured. Three ways to go on:
   1. a key            export OPENROUTER_API_KEY=…   (or OPENAI_API_KEY, ANTHROPIC_API_KEY; `hermes setup` asks for one)
-  2. a local server   export OPENAI_BASE_URL=http://127.0.0.1:8000/v1   and name its model with -m
+  2. a local server   -m ollama/MODEL   (or vllm, lmstudio, llamacpp; any other: export OPENAI_BASE_URL=http://…/v1)
   3. nothing at all   -m embedded   (tiny local model: for trying the pipeline)"""
 
 
@@ -155,6 +159,8 @@ def find_endpoint(
 ) -> Endpoint:
     """Choose the server, its key and the model: command line > settings > the first key > OpenRouter.
 
+    A name such as `ollama/qwen3` gives the provider too (see `named_provider`).
+
     `variables` are the environment and `.env` together, for endpoints that name their key's variable.
 
     Raises:
@@ -173,6 +179,7 @@ def find_endpoint(
             )
         model = wanted if wanted.startswith("embedded:") else EMBEDDED
         return Endpoint(provider="embedded", base_url="", api_key="", key_source="none needed", model=model)
+    flags, wanted = _by_name(settings, flags, keys, wanted)
     provider, base_url = _place(settings, flags, keys)
     secret, source = _key(settings, flags, keys, variables or {}, provider, base_url)
     named = settings.endpoints.get(provider)
@@ -221,6 +228,44 @@ def settings_secrets(settings: EndpointSettings, variables: Mapping[str, str]) -
     return tuple(secret for secret in found if secret)
 
 
+def named_provider(settings: EndpointSettings, model: str, other: str, base_url: str) -> tuple[str, str]:
+    """(provider, model) of a name such as `ollama/qwen3`; ("", the name) where it names no provider.
+
+    `other` and `base_url` are the provider and the server that would be asked otherwise, empty for none. What stands
+    before a slash is mostly a vendor (`anthropic/claude-…`), which chooses no server; and on a server of the user's own
+    every name is its own.
+    """
+    head, _, rest = model.partition("/")
+    if not rest or head in VENDORS:
+        return "", model
+    named = settings.endpoints.get(head)
+    if named is not None and named.base_url:
+        return head, rest
+    known = other in ("", "embedded", *KEYLESS) or origin(base_url) in {
+        origin(address) for address in ADDRESSES.values()
+    }
+    if head not in ADDRESSES or not known or head == "openrouter" and "/" not in rest:
+        return "", model
+    return head, rest
+
+
+def _by_name(
+    settings: EndpointSettings, flags: EndpointFlags, keys: tuple[Key, ...], wanted: str
+) -> tuple[EndpointFlags, str]:
+    """The flags and the model with the provider that the model's name gives, where nothing else gives another one."""
+    if flags.base_url or (settings.model.base_url and not flags.model):
+        return flags, wanted
+    try:
+        other, base_url = _place(settings, flags, keys)
+    except HermesError:  # reported below, unless the name makes it good
+        other = base_url = ""
+    provider, model = named_provider(settings, wanted, other, base_url)
+    given = flags.provider or ("" if flags.model else settings.model.provider)
+    if not provider or given.removeprefix("custom:") not in ("", "auto", provider):
+        return flags, wanted
+    return msgspec.structs.replace(flags, provider=provider), model
+
+
 def _default_model(base_url: str) -> str:
     name = next((name for name, address in ADDRESSES.items() if origin(address) == origin(base_url)), "")
     return _DEFAULT_MODELS.get(name, "")
@@ -250,7 +295,8 @@ def _provider_of(settings: EndpointSettings, url: str) -> str:
     for name, entry in settings.endpoints.items():
         if entry.base_url and origin(entry.base_url) == origin(url):
             return name
-    return next((name for name, address in ADDRESSES.items() if origin(address) == origin(url)), "custom")
+    known = (name for name, address in ADDRESSES.items() if name not in KEYLESS and origin(address) == origin(url))
+    return next(known, "custom")
 
 
 def _named_place(settings: EndpointSettings, name: str, keys: tuple[Key, ...], where: str) -> tuple[str, str]:
