@@ -11,66 +11,32 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 from urllib.parse import quote, quote_plus
+
+from hermes.credentials.patterns import KINDS
 
 __all__ = ["Redactor"]
 
 #: A shorter value would be found in ordinary text.
 MIN_LENGTH = 8
 
-#: Every well-known key but those of `_OTHERS` is a run of at least this many letters, digits, `_` and `-`; ordinary
+#: Every well-known key but those of `_OTHERS` holds a run of at least this many letters, digits, `_` and `-`; ordinary
 #: text seldom has one. Looking for a run takes one pass, whatever the number of kinds.
 _RUN = 19
-_OTHERS = (b"eyJ", b"xox", b"earer ", b"PRIVATE KEY")
-_WORD = bytes(
-    ord("x") if chr(code).isascii() and (chr(code).isalnum() or chr(code) in "_-") else 32 for code in range(256)
-)
+_OTHERS = (b"earer ", b"PRIVATE KEY", b"asic ", b"@", b"ccess", b"CCESS", b"sig=", b"Q~")
+
+
+def _table(more: str) -> bytes:
+    """Letters, digits and `more` become `x`, everything else a space."""
+    kept = {code for code in range(128) if chr(code).isalnum() or chr(code) in more}
+    return bytes(ord("x") if code in kept else 32 for code in range(256))
+
+
+_WORD = _table("_-")
 _LONG = b"x" * _RUN
-
-
-class _Kind(NamedTuple):
-    """A well-known kind of key. `anchors` are literal pieces one of which every such key holds: looking for them first
-    costs next to nothing. The pattern begins with literal text and is bounded, so that it takes linear time."""
-
-    anchors: tuple[str, ...]
-    pattern: re.Pattern[str]
-    replacement: str
-
-
-def _kind(label: str, pattern: str, *anchors: str) -> _Kind:
-    return _Kind(anchors, re.compile(pattern), f"[redacted:{label}]")
-
-
-_KINDS = (
-    _kind(
-        "private_key",
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!-----END)[\s\S]){0,16000}"
-        r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?",
-        "PRIVATE KEY",
-    ),
-    _kind("api_key", r"sk[-_](?<![A-Za-z0-9_]sk[-_])(?=[A-Za-z_-]{0,300}[0-9])[A-Za-z0-9_-]{16,300}", "sk-", "sk_"),
-    _kind("api_key", r"rk_(?:live|test)_[A-Za-z0-9]{16,300}", "rk_live_", "rk_test_"),
-    _kind(
-        "github_token",
-        r"gh[pousr]_(?<![A-Za-z0-9_]gh[pousr]_)[A-Za-z0-9]{20,255}",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-    ),
-    _kind("github_token", r"github_pat_[A-Za-z0-9_]{20,255}", "github_pat_"),
-    _kind("gitlab_token", r"glpat-[A-Za-z0-9_-]{18,100}", "glpat-"),
-    _kind("slack_token", r"xox[abeoprs]-[A-Za-z0-9-]{10,250}", "xox"),
-    _kind("aws_key", r"AKIA(?<![A-Za-z0-9]AKIA)[A-Z0-9]{16}\b", "AKIA"),
-    _kind("aws_key", r"ASIA(?<![A-Za-z0-9]ASIA)[A-Z0-9]{16}\b", "ASIA"),
-    _kind("google_key", r"AIza[A-Za-z0-9_-]{35}", "AIza"),
-    _kind("huggingface_token", r"hf_(?<![A-Za-z0-9_]hf_)[A-Za-z0-9]{30,100}", "hf_"),
-    _kind("npm_token", r"npm_(?<![A-Za-z0-9_]npm_)[A-Za-z0-9]{36}\b", "npm_"),
-    _kind("jwt", r"eyJ[A-Za-z0-9_-]{8,4000}\.eyJ[A-Za-z0-9_-]{8,8000}\.[A-Za-z0-9_-]{8,4000}", "eyJ"),
-    _Kind(("earer ",), re.compile(r"earer [A-Za-z0-9._~+/=-]{16,4000}"), "earer [redacted:bearer]"),
-)
+#: What a key and what stands directly before it are made of: everything else becomes a space.
+_KEPT = frozenset(b"_-.:~/=@%+")
+_TOKEN = bytes(code if code < 128 and (chr(code).isalnum() or code in _KEPT) else 32 for code in range(256))
 
 
 class Redactor:
@@ -83,6 +49,8 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] | Mapping[str, str] = ()) -> None:
         self._labels: dict[str, str] = {}
         self._broken: tuple[bytes, ...] = ()  # forms without a long run: looked for one by one
+        self._words: tuple[tuple[str, bytes], ...] = ()  # forms that are part of one long word
+        self._others: tuple[tuple[str, bytes], ...] = ()
         pairs = secrets.items() if isinstance(secrets, Mapping) else [("secret", secret) for secret in secrets]
         for label, secret in pairs:
             self.add(secret, label)
@@ -101,12 +69,17 @@ class Redactor:
         # Replaced as a whole: other threads may be reading them.
         self._labels = {**self._labels, **forms}
         self._broken = (*self._broken, *sorted(broken))
+        coded = [(form, form.encode("utf-8", "replace")) for form in forms]
+        whole = [data not in broken and data.translate(_TOKEN) == data for _, data in coded]
+        self._words += tuple(pair for pair, inside in zip(coded, whole, strict=True) if inside)
+        self._others += tuple(pair for pair, inside in zip(coded, whole, strict=True) if not inside)
 
     def text(self, text: str) -> str:
         """Return `text` without secrets. Text without any comes back as the same object."""
-        if len(text) < MIN_LENGTH or not self._may_hold(text.encode("utf-8", "replace")):
+        if len(text) < MIN_LENGTH:
             return text
-        return self._replaced(text)
+        data = text.encode("utf-8", "replace")
+        return self._replaced(text, data) if self._may_hold(data) else text
 
     def _may_hold(self, data: bytes) -> bool:
         """Whether encoded text may hold a secret; nearly all text does not, which is found out in a few passes."""
@@ -120,14 +93,18 @@ class Redactor:
                 return True
         return False
 
-    def _replaced(self, text: str) -> str:
+    def _replaced(self, text: str, data: bytes) -> str:
+        # Forms and kinds are many: most are looked for only in the few words that are long enough.
+        long = b" ".join({word for word in data.translate(_TOKEN).split() if len(word) >= _RUN})
         labels = self._labels
-        present = [form for form in labels if form in text] if labels else []
+        present = [form for form, coded in self._words if coded in long]
+        present += [form for form, coded in self._others if coded in data]
         for form in sorted(present, key=len, reverse=True) if present else ():
             text = text.replace(form, f"[redacted:{labels[form]}]")
-        for kind in _KINDS:
+        for kind in KINDS:
+            place = data if kind.loose else long
             for anchor in kind.anchors:
-                if anchor in text:
+                if anchor in place:
                     text = kind.pattern.sub(kind.replacement, text)
                     break
         return text
@@ -140,7 +117,7 @@ class Redactor:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             text = data.decode("utf-8", "surrogateescape")
-        clean = self._replaced(text)
+        clean = self._replaced(text, data)
         return data if clean is text or clean == text else clean.encode("utf-8", "surrogateescape")
 
 
