@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,7 @@ from hermes.core.errors import OperatorError, StoreError, UsageError
 from hermes.core.messages import Notice, Steer, ToolResult, User, plain_text
 from hermes.core.model import ModelRequest
 from hermes.runtime.task import Task
+from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
 from hermes.testing.scripted import ScriptedModel, call, hang, reply
 
@@ -183,3 +185,26 @@ async def test_sessions_are_found_by_prefix_and_title_and_named_when_not(tmp_pat
         assert await recovery.find(task.scope.session_id[:18]) == task.scope.session_id
         with pytest.raises(UsageError, match=task.scope.session_id):
             await recovery.find("2001")
+
+
+async def test_a_limit_of_time_goes_on_in_the_next_process(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    def opened(model: ScriptedModel) -> AbstractAsyncContextManager[Lab]:
+        return open_lab(model, workspace=tmp_path, clock=virtual_clock, memory=False)
+
+    spawn = reply(calls=[call("delegate_task_async", goal="child", timeout=100)])
+    step = reply(calls=[call("todo", todos=[])], delay=25)
+    async with opened(ScriptedModel("m", scripts={"root": [spawn, reply("wait")], "child": [step] * 3})) as lab:
+        root = await lab.start("root")
+        session = root.scope.session_id
+        await anyio.sleep(60)
+    await anyio.sleep(5_000)  # nobody runs
+    second = ScriptedModel("m", scripts={"root": [reply("heard")], "child": [hang()]}, check=False)
+    async with opened(second) as lab:
+        began = anyio.current_time()
+        root = await lab.assembly.recovery.adopt(session)
+        child = root.children[0]
+        await child.done.wait()
+        assert anyio.current_time() - began == pytest.approx(40, abs=1)
+        assert child.result is not None and child.result.state == "timed_out"
+        assert child.result.elapsed == pytest.approx(100, abs=1)
+        await lab.runtime.result(root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from hermes.cli.render import cost, duration, one_line, quantity
+from hermes.cli.render import cost, duration, one_line, quantity, usage_text
 from hermes.core.messages import Usage
 from hermes.core.result import async_status
 from hermes.core.views import TaskView, TreeView
@@ -109,6 +109,8 @@ def task_details(tree: TreeView, view: TaskView, now: float, lines: int = 10, wi
     """One task at length: its row, how it ended, what it wrote, the newest lines of its log."""
     found = [one_row(tree, view, now, "", width)]
     found.append(f"  session {view.session_id} · {view.kind}, {view.role} · model {view.model}")
+    own, under = usage_text(view.usage), usage_text(tree.subtree_usage(view.task_id))
+    found.append(f"  used {own}" + (f" · with everything under it {under}" if tree.children.get(view.task_id) else ""))
     if view.error:
         found.append(f"  error: {one_line(view.error, 200)}")
     if view.files_written:

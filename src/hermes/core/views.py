@@ -35,7 +35,7 @@ from hermes.core.events import (
     WorkspaceEscaped,
 )
 from hermes.core.messages import Assistant, Usage
-from hermes.core.result import ENDED, ToolTrace
+from hermes.core.result import ENDED, ToolTrace, tokens
 
 __all__ = ["TaskView", "TreeView"]
 
@@ -71,6 +71,7 @@ class TaskView:
         "phase_detail",
         "purposes",
         "queued_at",
+        "ran",
         "receipts",
         "role",
         "session_id",
@@ -107,7 +108,8 @@ class TaskView:
         self.phase_detail = ""
         self.attempt = 1
         self.queued_at = 0.0
-        self.started_at: float | None = None
+        self.ran = 0.0  # seconds, in processes that are gone
+        self.started_at: float | None = None  # as if it had run in this process from the beginning
         self.last_activity = 0.0
         self.elapsed = 0.0
         self.api_calls = 0
@@ -122,6 +124,8 @@ class TaskView:
         self.lines: list[str] = []
         self.files_read: dict[str, None] = {}
         self.files_written: dict[str, None] = {}
+        self.conflicts: dict[str, None] = {}  # sentences about files that another task wrote too
+        self.escaped: dict[str, None] = {}  # files outside of its workspace that changed while its commands ran
         self.trace: list[ToolTrace] = []
         self.receipts: dict[str, dict[str, object]] = {}
         self._open: dict[tuple[int, int], int] = {}
@@ -135,7 +139,14 @@ class TaskView:
         """Elapsed seconds: running until `now`, fixed once ended."""
         if self.ended:
             return self.elapsed
+        if self.started_at is None and self.ran:
+            return self.ran
         return max(0.0, now - (self.started_at or self.queued_at))
+
+    @property
+    def lived(self) -> float:
+        """Seconds it has run as far as its events tell: up to the last one, where a process was lost without a word."""
+        return self.ran if self.started_at is None else max(0.0, self.last_activity - self.started_at)
 
     def line(self, text: str) -> None:
         """Keep lines of output."""
@@ -160,18 +171,21 @@ class TaskView:
         self.queued_at = self.last_activity = at
         if self.ended:  # it goes on
             self.state, self.status, self.exit_reason, self.error, self.summary = "queued", "", "", "", ""
-            self.truncated, self.started_at = False, None
+            self.truncated, self.started_at, self.ran = False, None, 0.0
 
     def _started(self, event: TaskStarted, at: float) -> None:
         self.state, self.phase, self.attempt = "running", "building", event.attempt
-        self.started_at = self.started_at or at
+        self.started_at = at - self.ran
         self.last_activity = at
         self.model = event.model or self.model
 
     def _suspended(self, event: TaskSuspended, at: float) -> None:
+        if self.started_at is not None:
+            self.ran, self.started_at = max(0.0, at - self.started_at), None
         self.state = "suspended"
 
     def _adopted(self, event: TaskAdopted, at: float) -> None:
+        self.ran, self.started_at = 0.0 if self.ended else self.lived, None
         self.state = "running"
 
     def _ended(self, event: TaskEnded, at: float) -> None:
@@ -184,6 +198,8 @@ class TaskView:
 
     def _phase(self, event: TaskPhase, at: float) -> None:
         self.phase, self.phase_detail = event.phase, event.detail
+        if event.slept and self.started_at is not None:
+            self.started_at += event.slept
 
     def _quota(self, event: QuotaWaiting, at: float) -> None:
         if event.seconds <= 0:  # the wait is over
@@ -243,6 +259,12 @@ class TaskView:
         if len(self.trace) > MAX_TRACE:
             del self.trace[:-MAX_TRACE]
 
+    def _conflict(self, event: WorkspaceConflict, at: float) -> None:
+        _keep_newest(self.conflicts, (f"{event.path} was written by task {event.other} first and then by this one",))
+
+    def _escaped(self, event: WorkspaceEscaped, at: float) -> None:
+        _keep_newest(self.escaped, event.paths)
+
     def _entry(self, event: EntryAdded, at: float) -> None:
         self.last_activity = at
         if isinstance(event.entry, Assistant):
@@ -258,12 +280,6 @@ class TaskView:
         receipt = self._receipt(event.receipt, event.verb)
         receipt["state"] = "delivered"
         receipt["position"] = event.position
-
-    def _conflict(self, event: WorkspaceConflict, at: float) -> None:
-        _keep_newest(self.conflicts, (f"{event.path} was written by task {event.other} first and then by this one",))
-
-    def _escaped(self, event: WorkspaceEscaped, at: float) -> None:
-        _keep_newest(self.escaped, event.paths)
 
     def _missed(self, event: ControlMissed, at: float) -> None:
         self._receipt(event.receipt, event.verb)["state"] = "missed"
@@ -306,6 +322,8 @@ _FOLDS: Mapping[type[Any], Callable[[TaskView, Any, float], None]] = {
     ControlDelivered: TaskView._delivered,
     ControlMissed: TaskView._missed,
     ControlRefused: TaskView._refused,
+    WorkspaceConflict: TaskView._conflict,
+    WorkspaceEscaped: TaskView._escaped,
 }
 
 
@@ -322,12 +340,15 @@ class TreeView:
         if view is None:
             view = TaskView(envelope.task_id, envelope.session_id, envelope.parent_id)
             self.tasks[envelope.task_id] = view
-    WorkspaceConflict: TaskView._conflict,
-    WorkspaceEscaped: TaskView._escaped,
             self.children.setdefault(envelope.parent_id, []).append(envelope.task_id)
         fold = _FOLDS.get(type(envelope.event))
         if fold is not None:
             fold(view, envelope.event, envelope.at)
+        if type(envelope.event) is WorkspaceConflict and envelope.event.other in self.tasks:
+            other = self.tasks[envelope.event.other]
+            _keep_newest(
+                other.conflicts, (f"{envelope.event.path} was written by this task first and then by {view.task_id}",)
+            )
 
     def forget(self, task_id: str) -> None:
         """Drop an ended task and everything under it (a batch run keeps no finished rows here)."""
@@ -344,11 +365,6 @@ class TreeView:
         view = self.tasks.get(task_id)
         if view is not None:
             yield view
-        if type(envelope.event) is WorkspaceConflict and envelope.event.other in self.tasks:
-            other = self.tasks[envelope.event.other]
-            _keep_newest(
-                other.conflicts, (f"{envelope.event.path} was written by this task first and then by {view.task_id}",)
-            )
             for child in self.children.get(task_id, ()):
                 yield from self.subtree(child)
 
@@ -358,6 +374,18 @@ class TreeView:
         for view in self.subtree(task_id):
             total = total + view.usage
         return total
+
+    def use(self, task_id: str) -> dict[str, Any]:
+        """What a task used by itself and, as `subtree`, with everything under it, as answers show it."""
+        own, under, calls = self.tasks[task_id], Usage(), 0
+        for view in self.subtree(task_id):
+            under, calls = under + view.usage, calls + view.api_calls
+        return {
+            "tokens": tokens(own.usage),
+            "cost_usd": own.usage.cost_usd,
+            "api_calls": own.api_calls,
+            "subtree": {"tokens": tokens(under), "cost_usd": under.cost_usd, "api_calls": calls},
+        }
 
     def roots(self) -> list[TaskView]:
         """Tasks without a known parent, in order of arrival."""

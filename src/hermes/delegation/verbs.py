@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from hermes.core.messages import plain_text
-from hermes.core.result import async_status, tokens
+from hermes.core.result import async_status, short_use
 from hermes.core.scope import TaskScope
 from hermes.delegation.report import Reports
 from hermes.runtime.control import Control
@@ -56,7 +56,7 @@ class TaskVerbs:
             "elapsed": round(control.seconds(task), 2),
             "output_preview": "\n".join(lines[-10:]),
             "output_lines": len(lines),
-            "usage": {"tokens": tokens(view.usage), "cost_usd": view.usage.cost_usd, "api_calls": view.api_calls},
+            "usage": self._supervisor.bus.tree.use(task.id),
         }
         if self._reports.transcript is not None:
             answer["live_transcript"] = self._reports.transcript(task)
@@ -207,12 +207,15 @@ class TaskVerbs:
         return {"tasks": rows, "active": len(going), "limit": self._supervisor.admission.max_children}
 
     def _row(self, task: Task) -> Answer:
+        tree = self._supervisor.bus.tree
+        view = tree.tasks[task.id]
         row: Answer = {
             "task_id": task.id,
             "goal": " ".join(plain_text(task.spec.goal).split())[:60],
             "status": async_status(task.state),
             "elapsed": round(self._control.seconds(task), 2),
-            "output_lines": len(self._control.view(task).lines),
+            "output_lines": len(view.lines),
+            **short_use(view.usage, tree.subtree_usage(task.id) if task.children else None),
         }
         place = self._supervisor.admission.place(task)
         if place:

@@ -82,10 +82,10 @@ class Control:
         return self._supervisor.bus.tree.tasks[task.id]
 
     def seconds(self, task: Task) -> float:
-        """Elapsed seconds of a task, fixed once it ended; 0 while it is queued."""
+        """Elapsed seconds of a task, fixed once it ended; while it is queued, what it ran before."""
         if task.result is not None:
             return task.result.elapsed
-        return anyio.current_time() - task.started_at if task.started_at is not None else 0.0
+        return anyio.current_time() - task.started_at if task.started_at is not None else task.ran
 
     # -- talking to a task ------------------------------------------------------------------------------------------
 

@@ -308,6 +308,7 @@ class Recovery:
                 )
             )
             return
+        task.ran = 0.0 if view.ended else view.lived
         task.budget.recall(view.usage, requests=view.api_calls, calls=view.tool_count)
 
     async def _restore_histories(self, tasks: Sequence[Task]) -> None:

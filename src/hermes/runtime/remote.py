@@ -17,7 +17,9 @@ import anyio.to_thread
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
 from hermes.core.errors import OperatorError, OwnershipLost, StoreError
 from hermes.core.ids import IdSource, random_hex
-from hermes.core.result import ENDED, async_status, tokens
+from hermes.core.messages import Usage
+from hermes.core.result import ENDED, async_status, short_use
+from hermes.core.usage import TURN_ENDED, fold, stored_call
 from hermes.core.views import TaskView, TreeView
 from hermes.runtime.finding import find_session
 from hermes.runtime.outside import ADOPT, NOBODY, RELEASE
@@ -131,7 +133,7 @@ class Remote:
     async def check(self, row: TaskRow) -> Answer:
         """State, newest output, use and receipts of a task. Never waits."""
         tree = await self.tree(row.session_id)
-        view = tree.tasks.get(row.task_id) or TaskView(row.task_id, row.session_id, row.parent_id)
+        view = tree.tasks.setdefault(row.task_id, TaskView(row.task_id, row.session_id, row.parent_id))
         state = await self.state(row)
         now = self.clock.now()
         result = stored_result(row)
@@ -144,7 +146,7 @@ class Remote:
             "elapsed": round(self._elapsed(row, view, state), 2),
             "output_preview": "\n".join(lines[-10:]),
             "output_lines": len(lines),
-            "usage": {"tokens": tokens(view.usage), "cost_usd": view.usage.cost_usd, "api_calls": view.api_calls},
+            "usage": tree.use(row.task_id),
         }
         if state == "suspended":
             answer |= {"since": view.last_activity or row.created_at, "how_to_resume": how_to_resume(row)}
@@ -166,7 +168,7 @@ class Remote:
             return result.elapsed
         if row.started_at is None:
             return 0.0
-        return max(0.0, (view.last_activity if state == "suspended" else self.clock.now()) - row.started_at)
+        return view.lived if state == "suspended" else max(0.0, self.clock.now() - row.started_at)
 
     @staticmethod
     def _positions(rows: Sequence[TaskRow]) -> dict[str, int]:
@@ -189,6 +191,7 @@ class Remote:
         for session in ids:
             rows = await self.store.tasks(session)
             places = self._positions(rows)
+            used = await self._used(session, rows)
             for row in rows:
                 if row.ended_at is None and row.owner not in alive:
                     alive[row.owner] = not await self.gone(row.owner)
@@ -198,10 +201,25 @@ class Remote:
                 elif state == "suspended":
                     state = "queued"
                 moment = row.ended_at if row.ended_at is not None else row.created_at
-                found.append((order.get(state, 3), -moment, self._row(row, state, places)))
+                found.append((order.get(state, 3), -moment, self._row(row, state, places) | used[row.task_id]))
         found.sort(key=lambda item: item[:2])
         going = [answer for rank, _, answer in found if rank < 3]
         return {"tasks": [*going, *[answer for rank, _, answer in found if rank == 3][:ended]], "active": len(going)}
+
+    async def _used(self, session: str, rows: Sequence[TaskRow]) -> dict[str, Answer]:
+        """What each task of a session used: an ended one by its result, the others by the calls that are stored."""
+        parents = {row.parent_id for row in rows}
+        ends = {row.task_id: end for row in rows if (end := stored_result(row)) is not None}
+        calls = await self.store.events_of_type(TURN_ENDED, session_id=session) if len(ends) < len(rows) else []
+        table = fold([stored_call(call.task_id, session, call.at, call.body) for call in calls], "task")
+        lines = {line.key: line for line in table.lines}
+        found = {}
+        for row in rows:
+            end, line = ends.get(row.task_id), lines.get(row.task_id)
+            own = end.usage if end is not None else line.usage if line is not None else Usage()
+            under = end.subtree_usage if end is not None else line.subtree if line is not None else Usage()
+            found[row.task_id] = short_use(own, under if row.task_id in parents else None)
+        return found
 
     def _row(self, row: TaskRow, state: str, places: dict[str, int]) -> Answer:
         result = stored_result(row)

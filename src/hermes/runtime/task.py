@@ -63,6 +63,7 @@ class Task:
         "outcome",
         "owner",
         "parent",
+        "ran",
         "renews",
         "rested",
         "rested_at",
@@ -128,7 +129,8 @@ class Task:
         self.waiting = False
         self.collectors = 0
         self.delivery: Literal["none", "pending", "consumed"] = "none"
-        self.started_at: float | None = None  # of the loop's clock
+        self.ran = 0.0  # seconds it ran in processes that are gone; limits go on from there
+        self.started_at: float | None = None  # of the loop's clock, as if it had run here from the beginning
         self.last_step = 0.0  # of the loop's clock
         self.resting = False  # between inputs
         self.rested = Latch()  # replaced each time it rests
@@ -165,7 +167,7 @@ class Task:
         self.stop, self.stop_text, self.diagnosis = None, "", ""
         self.ending = self.closed = self.resting = self.hushed = False
         self.done, self.started = Latch(), Latch()
-        self.delivery, self.started_at, self.rested_at = "none", None, 0
+        self.delivery, self.started_at, self.rested_at, self.ran = "none", None, 0, 0.0
 
     def rest(self, outcome: Outcome) -> None:
         """The conversation rests: keep how its last turn went, and wake whoever waits for that."""
