@@ -16,7 +16,7 @@ __all__ = ["Flow"]
 SEARCH, PROBE = 0.15, 0.01
 #: Seconds of growth at most between two looks: while all are held back nothing is tried.
 LEAP = 0.25
-#: Seconds without a refusal after which the growth has doubled. Part of a measured rate that an episode leaves at least.
+#: Seconds without a refusal after which the growth has doubled; part of a measured rate that an episode leaves.
 HASTE, LEAST = 5.0, 0.9
 #: Share of a measured rate that is used, so that the provider's bucket fills again.
 MARGIN = 0.975
@@ -100,7 +100,7 @@ class Flow:
         self._at = now
         self.level = min(self.held, self.level + rate * self.share * passed)
         if pressed and not self.told:
-            growth = PROBE * (1.0 + (now - (self.found_at or now)) / HASTE) if self.measured else SEARCH
+            growth = (PROBE if self.measured else SEARCH) * (1.0 + (now - (self.found_at or now)) / HASTE)
             self.rate = rate * (1.0 + growth * min(passed, LEAP))
 
     # -- learning ---------------------------------------------------------------------------------------------------

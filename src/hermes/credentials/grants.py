@@ -27,6 +27,8 @@ GRANT = 2.0
 LAPSE = 2 * GRANT + 0.5
 #: Seconds after which what was found out is not believed any more.
 FORGET = 3_600.0
+#: Seconds between two moments that are the same one, read by two clocks.
+SAME = 0.05
 #: Seconds for which another process's transaction is waited for.
 BUSY = 1.0
 
@@ -196,7 +198,11 @@ class Grants:
 def _newer(own: Found, theirs: Found) -> Found:
     if theirs.rate is None or own.rate is None:
         return own if theirs.rate is None else theirs
-    return theirs if (theirs.measured, theirs.at) > (own.measured, own.at) else own
+    newer = theirs if (theirs.measured, theirs.at) > (own.measured, own.at + SAME) else own
+    # What one saw go through at once may be less than what the bucket holds, never more; so are two first guesses.
+    guesses = not own.measured and not theirs.measured and abs(own.at - theirs.at) < GRANT
+    rate = max(own.rate, theirs.rate) if guesses else newer.rate
+    return msgspec.structs.replace(newer, rate=rate, size=max(own.size, theirs.size))
 
 
 def _columns(found: Found) -> tuple[float | None, float, float, int]:

@@ -16,7 +16,7 @@ import anyio
 
 from hermes.credentials.bucket import Bucket
 from hermes.credentials.flow import Flow
-from hermes.credentials.grants import GRANT, Found, Grant, Want
+from hermes.credentials.grants import GRANT, SAME, Found, Grant, Want
 from hermes.credentials.queueing import Line, Waiter
 
 __all__ = ["LOCAL_START", "LearnedLimit", "LearnedLimits", "START"]
@@ -60,6 +60,7 @@ class LearnedLimit:
         self._timer: asyncio.TimerHandle | None = None
         self._heard = heard
         self._listens = False
+        self._sent_back = 0  # refused since others were told: they wait elsewhere and come again
         self._given: float | None = None  # requests at once that are this process's part
         self._crowded = False  # more went at once than was allowed
         self._told = (0.0, 0.0)  # requests and tokens sent when it was last said how many
@@ -137,6 +138,7 @@ class LearnedLimit:
         of these that was too much."""
         now = self._now()
         self.refused += 1
+        self._sent_back += 1
         fresh = permit > self._episode
         if fresh:
             self._shrink(now)
@@ -174,14 +176,14 @@ class LearnedLimit:
         `epoch` + loop time = wall time."""
         requests, tokens = self._bucket.flows
         sent = (requests.sent, tokens.sent if tokens is not None else 0.0)
-        before = self._told
+        before, back = self._told, len(self._back) + self._sent_back
         if passed > 0:
-            self._told = sent
+            self._told, self._sent_back = sent, 0
         went = max(0.0, sent[0] - before[0])
         return Want(
             name=name,
             front=len(self._front),
-            back=len(self._back) + (max(self.in_flight, went) if self.in_flight or self.waiting else 0),
+            back=back + (max(self.in_flight, went) if self.in_flight or self.waiting else 0),
             trees=max(1, self._front.trees + self._back.trees),
             sent=went / max(passed, GRANT / 2) if passed > 0 else 0.0,
             tokens=max(0.0, sent[1] - before[1]) / max(passed, GRANT / 2) if passed > 0 else 0.0,
@@ -223,7 +225,9 @@ class LearnedLimit:
         at = found.at - epoch
         if found.rate is None:
             return
-        if flow.found_at is None or (found.measured, at) > (flow.measured, flow.found_at + 0.001):
+        flow.size = max(flow.size, found.size)
+        better = not flow.measured and found.rate > (flow.rate or 0.0)  # a first guess is never too small
+        if better or flow.found_at is None or (found.measured, at) > (flow.measured, flow.found_at + SAME):
             flow.adopt(found.rate, found.size, at, self._now(), measured=found.measured)
 
     # -- inside -----------------------------------------------------------------------------------------------------
