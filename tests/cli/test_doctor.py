@@ -12,6 +12,9 @@ import pytest
 
 from hermes.cli.doctor_cmd import examine
 from hermes.cli.options import GlobalOptions
+from hermes.testing.faults import Disconnect, Status, bad_key, html
+from hermes.testing.scripted import reply
+from hermes.testing.server import serve_in_thread
 from tests.cli.conftest import Ran
 
 Hermes = Callable[..., Ran]
@@ -40,6 +43,34 @@ def test_the_key_and_the_endpoint_in_use(environ: dict[str, str]) -> None:
     assert found["key"] == ("ok", "OPENAI_API_KEY (environment) …cdef for https://llm.example/v1")
     assert found["endpoint"] == ("ok", "m at https://llm.example/v1, key: OPENAI_API_KEY (environment)")
     assert findings(environ, model="embedded")["endpoint"][1].startswith("embedded:smollm2-135m on this machine (tiny")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "says"),
+    [
+        (reply("ok"), "ok", "m answers at 127.0.0.1:"),
+        (bad_key(), "broken", "Check the API key"),
+        (
+            Status(status=401, message="Your API key has expired"),
+            "broken",
+            "This key no longer works (expired or revoked)",
+        ),
+        (html(), "broken", "a web page instead of a reply"),
+        (Disconnect(), "broken", "closed the connection before it answered"),
+    ],
+)
+def test_one_tiny_request_says_what_is_wrong_with_key_or_address(
+    hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch, answer: object, status: str, says: str
+) -> None:
+    with serve_in_thread(lambda request: answer) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        ran = hermes("-m", "m", "doctor", "--test", "--json")
+        looked = hermes("-m", "m", "doctor")
+        assert server.count == 1, "a look sends nothing"
+    (check,) = [one for one in json.loads(ran.out)["checks"] if one["name"] == "answer"]
+    assert check["status"] == status and says in check["detail"] and KEY not in ran.out
+    assert (ran.code, looked.code) == (0 if status == "ok" else 1, 0)
 
 
 def test_a_missing_model_name_is_said(environ: dict[str, str]) -> None:

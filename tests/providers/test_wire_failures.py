@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import anyio
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from hermes.core.errors import ModelError
-from hermes.core.messages import Assistant, Text, User
+from hermes.core.messages import Assistant, Text, ToolResult, User
 from hermes.core.model import ModelRequest
 from hermes.providers.anthropic import AnthropicMessages
 from hermes.providers.http_model import HttpModel
@@ -36,6 +37,9 @@ _FORMS: dict[type[HttpModel], Wire] = {
     [
         (faults.bad_key(), "auth", False, True),
         (faults.forbidden(), "auth", False, True),
+        (Status(status=401, message="The API key has expired"), "auth_permanent", False, True),
+        (Status(status=400, message="API key expired. Please renew the API key."), "auth_permanent", False, True),
+        (Status(status=400, message="API key not valid. Please pass a valid API key."), "auth", False, True),
         (faults.no_credit(), "billing", False, True),
         (Status(status=400, message="Your credit balance is too low to access the API."), "billing", False, True),
         (faults.rate_limited(), "rate_limit", True, False),
@@ -65,6 +69,75 @@ async def test_failures_have_their_class(
     assert (error.reason, error.retryable, error.permanent) == (reason, retryable, permanent), str(error)
     assert "127.0.0.1" in str(error) and KEY not in str(error)
     assert server.count == 1
+
+
+async def test_a_key_of_another_provider_is_recognised(adapter: type[HttpModel]) -> None:
+    secret = "sk-or-0123456789abcdef"
+    async with served([faults.bad_key()], adapter=adapter, endpoint={"api_key": secret}) as (model, _):
+        error = await failure_of(model, ask())
+    assert "has the form of one of OpenRouter; 127.0.0.1" in str(error) and secret not in str(error)
+
+
+async def test_invalid_utf8_is_replaced_in_text_and_arguments(adapter: type[HttpModel]) -> None:
+    made = reply("aXXb", calls=[call("terminal", command="echo YY")])
+    body = b"".join(_FORMS[adapter].parts_of(made, "m", "reasoning"))
+    broken = Raw(parts=(body.replace(b"XX", b"\xff\xfe").replace(b"YY", b"\xff"),))
+    async with served([broken], adapter=adapter) as (model, _):
+        message = await message_of(model, ask())
+    assert message.text == "a\ufffd\ufffdb"
+    assert message.calls[0].arguments == {"command": "echo \ufffd"} and not message.calls[0].invalid
+
+
+@pytest.mark.parametrize("ids", [("same", "same"), ("", "")])
+async def test_calls_with_repeated_or_missing_ids_keep_their_results_apart(
+    adapter: type[HttpModel], ids: tuple[str, str]
+) -> None:
+    calls = [call("terminal", call_id=name, command=f"echo {number}") for number, name in enumerate(ids)]
+    body = b"".join(_FORMS[adapter].parts_of(reply(calls=calls), "m", "reasoning"))
+    if not ids[0]:
+        body = re.sub(rb'"((?:call_)?id)":"[^"]*"', rb'"\1":""', body)
+    async with served([Raw(parts=(body,)), reply("ok")], adapter=adapter) as (model, server):
+        made = await message_of(model, ask())
+        results = [
+            ToolResult(
+                position=1,
+                index=n,
+                call_id=one.id,
+                name=one.name,
+                content=(Text(f"result {one.arguments['command']}"),),
+            )
+            for n, one in enumerate(made.calls)
+        ]
+        request = ask()
+        request = msgspec.structs.replace(request, entries=(*request.entries, made, *results))
+        assert (await message_of(model, request)).text == "ok"
+    assert [one.arguments["command"] for one in made.calls] == ["echo 0", "echo 1"]
+    asked, answered = _ids(server.requests[-1].body)
+    assert len(set(asked)) == 2 and "" not in asked and asked == answered
+
+
+def _ids(body: Any) -> tuple[list[str], list[str]]:
+    """The ids of calls and those of results, in order, whichever format a request has."""
+    calls: list[str] = []
+    results: list[str] = []
+
+    def walk(value: Any) -> None:
+        for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            walk(item)
+        if not isinstance(value, dict):
+            return
+        kind = value.get("type")
+        if kind in ("function", "tool_use") and "id" in value:
+            calls.append(value["id"])
+        elif kind == "function_call":
+            calls.append(value["call_id"])
+        elif kind == "function_call_output":
+            results.append(value["call_id"])
+        elif "tool_call_id" in value or kind == "tool_result":
+            results.append(value.get("tool_call_id") or value["tool_use_id"])
+
+    walk(body)
+    return calls, results
 
 
 async def test_the_key_goes_along_and_no_other_header(adapter: type[HttpModel]) -> None:

@@ -5,35 +5,27 @@ Listing and testing ask the server that a conversation would ask; nothing but `s
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 import anyio
 import click
 
 from hermes.cli.options import Sources, home_of, merged, open_sources, options_of
+from hermes.cli.probing import address_of, try_model, with_catalog
 from hermes.cli.screens import print_json, rows
 from hermes.config import Home
 from hermes.config.edit import set_value
 from hermes.config.load import read_document
 from hermes.core.errors import ModelError, OperatorError, UsageError
-from hermes.core.messages import Text, User
-from hermes.core.model import ModelRequest
 from hermes.credentials import Endpoint, is_embedded, is_local
 from hermes.credentials.keys import ADDRESSES, KEYLESS
 from hermes.providers.catalog import Catalog, adapter_of
-from hermes.providers.endpoint import Endpoint as Address
-from hermes.providers.endpoint import api_mode_of
 from hermes.providers.names import nearest, same_model
 
 __all__ = ["model"]
 
-_Value = TypeVar("_Value")
 _Command = TypeVar("_Command", bound=Callable[..., object])
-
-#: Seconds that the tiny request of a test may take.
-_PATIENCE = 60.0
 
 
 def _server(command: _Command) -> _Command:
@@ -65,7 +57,7 @@ def list_(context: click.Context, /, word: str, provider: str, base_url: str, as
     if is_embedded(endpoint.model):
         names: tuple[str, ...] = (endpoint.model,)
     else:
-        names = anyio.run(_with_catalog, sources, lambda catalog: _listed(catalog, endpoint))
+        names = anyio.run(with_catalog, sources.loaded.settings.models, lambda catalog: _listed(catalog, endpoint))
     names = tuple(name for name in names if word.lower() in name.lower())
     catalog = Catalog(sources.loaded.settings.models)
     profiles = [catalog.profile(name) for name in names]
@@ -124,7 +116,7 @@ def test(context: click.Context, /, name: str, provider: str, base_url: str) -> 
     sources, endpoint = _asked(context, name, provider, base_url)
     if not endpoint.model:
         raise UsageError(f"no model is named for {endpoint.base_url}. Give its NAME; hermes model list shows them.")
-    click.echo(anyio.run(_with_catalog, sources, lambda catalog: _tried(catalog, endpoint)))
+    click.echo(try_model(endpoint, sources.loaded.settings.models))
 
 
 @model.command(
@@ -154,54 +146,19 @@ def _asked(context: click.Context, name: str, provider: str, base_url: str) -> t
     return sources, sources.endpoint(base_url=base_url)
 
 
-def _address(endpoint: Endpoint) -> Address:
-    return Address(base_url=endpoint.base_url, api_key=endpoint.api_key, api_mode=endpoint.api_mode)
-
-
 def _place(endpoint: Endpoint) -> str:
-    return _address(endpoint).host
-
-
-async def _with_catalog(sources: Sources, work: Callable[[Catalog], Awaitable[_Value]]) -> _Value:
-    catalog = Catalog(sources.loaded.settings.models, attempts=1)
-    try:
-        return await work(catalog)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await catalog.close()
+    return address_of(endpoint).host
 
 
 async def _listed(catalog: Catalog, endpoint: Endpoint) -> tuple[str, ...]:
-    asked = adapter_of("", _address(endpoint), catalog.profile(""), catalog.session)
+    asked = adapter_of("", address_of(endpoint), catalog.profile(""), catalog.session)
     return tuple(sorted(await asked.listed()))
-
-
-async def _tried(catalog: Catalog, endpoint: Endpoint) -> str:
-    asked = catalog.model(endpoint.model, _address(endpoint))
-    request = ModelRequest(
-        system="You are brief.", entries=(User(content=(Text("Answer with the word ok."),)),), max_tokens=64
-    )
-    began = time.monotonic()
-    tokens = 0
-    try:
-        with anyio.fail_after(_PATIENCE):
-            async with asked.stream(request) as deltas:
-                async for delta in deltas:
-                    usage = getattr(delta, "usage", None)
-                    tokens = usage.total if usage is not None else tokens
-    except TimeoutError:
-        raise ModelError(
-            f"{_place(endpoint)} did not answer within {_PATIENCE:g} s. Check the address.", reason="timeout"
-        ) from None
-    where = "this machine" if is_embedded(endpoint.model) else f"{_place(endpoint)} ({api_mode_of(_address(endpoint))})"
-    counted = f", {tokens} tokens" if tokens else ""
-    return f"{asked.name} answers at {where} after {time.monotonic() - began:.1f} s{counted}"
 
 
 def _check(sources: Sources, endpoint: Endpoint) -> None:
     """Refuse a name that the server does not offer; say so where it cannot be asked."""
     try:
-        known = anyio.run(_with_catalog, sources, lambda catalog: _listed(catalog, endpoint))
+        known = anyio.run(with_catalog, sources.loaded.settings.models, lambda catalog: _listed(catalog, endpoint))
     except ModelError as error:
         click.echo(f"note: not checked: {error}", err=True)
         return

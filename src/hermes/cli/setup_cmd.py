@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
-import anyio
 import click
 import msgspec
 
@@ -19,8 +17,6 @@ from hermes.config.dotenv import set_variable
 from hermes.config.edit import set_value
 from hermes.config.load import read_document
 from hermes.core.errors import HermesError, ModelError, OperatorError, UsageError
-from hermes.core.messages import Text, User
-from hermes.core.model import ModelProfile, ModelRequest
 from hermes.credentials import Endpoint, is_local
 from hermes.credentials.keys import ADDRESSES, KEYLESS, checked_url
 
@@ -79,7 +75,7 @@ def apply_choice(home: Home, choice: Choice, probe: Probe | None) -> list[str]:
             answered = probe(choice.endpoint)
         except ModelError as error:
             raise OperatorError(f"the test failed and nothing was stored: {error}") from error
-        done.append(f"tested: {answered or choice.model} answers")
+        done.append(f"tested: {answered}")
     home.prepare(home.run_dir)
     if choice.key:
         set_variable(home.env_file, f"{choice.prefix}_API_KEY", choice.key)
@@ -106,30 +102,9 @@ def _set_model(home: Home, values: dict[str, str]) -> None:
 def request_once(endpoint: Endpoint) -> str:
     """Ask the endpoint for one word. Raises ModelError."""
     # edge: the HTTP client takes a third of a second to import, and most runs of setup's help never ask
-    from hermes.providers.catalog import adapter_of
-    from hermes.providers.endpoint import Endpoint as Address
-    from hermes.providers.http import HttpSession
+    from hermes.cli.probing import try_model
 
-    async def ask() -> str:
-        session = HttpSession()
-        try:
-            address = Address(base_url=endpoint.base_url, api_key=endpoint.api_key, api_mode=endpoint.api_mode)
-            model = adapter_of(endpoint.model, address, ModelProfile(), session)
-            entries = (User(content=(Text("Answer with the word ok."),)),)
-            with anyio.fail_after(60):
-                async with model.stream(
-                    ModelRequest(system="You are brief.", entries=entries, max_tokens=64)
-                ) as deltas:
-                    async for _ in deltas:
-                        pass
-            return model.name
-        except TimeoutError:
-            host = urlsplit(endpoint.base_url).netloc
-            raise ModelError(f"{host} did not answer within 60 s. Check the address.", reason="timeout") from None
-        finally:
-            await session.close()
-
-    return anyio.run(ask)
+    return try_model(endpoint, {})
 
 
 def _asked(provider: str, base_url: str, model: str) -> Choice:

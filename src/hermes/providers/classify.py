@@ -64,10 +64,22 @@ _DEAD_KEY = _words(
     "token_(invalidated|revoked)", "invalid_(token|grant)", "unauthorized_client", "refresh_token_reused",
     "account (has been )?(deactivated|disabled|suspended)",
 )  # fmt: skip
+_EXPIRED = _words(r"\b(key|credentials?)\b[^\n]{0,60}\bexpired\b", r"\bexpired\b[^\n]{0,20}\bkey\b")
+_WRONG_KEY = _words(
+    r"api[ _-]?key (is )?(not valid|invalid|incorrect|missing)", "api_key_invalid", r"invalid[ _](x-)?api[ _-]?key",
+    "incorrect api key",
+)  # fmt: skip
+#: What the keys of some providers begin with, the provider, and the end of its host.
+_FORMS: tuple[tuple[str, str, str], ...] = (
+    ("sk-or-", "OpenRouter", "openrouter.ai"),
+    ("sk-ant-", "Anthropic", "anthropic.com"),
+    ("sk-proj-", "OpenAI", "openai.com"),
+    ("AIza", "Google", "googleapis.com"),
+)
 
 _ADVICE: dict[ModelErrorReason, str] = {
     "auth": "Check the API key for this endpoint (`hermes setup`).",
-    "auth_permanent": "This key no longer works; make a new one and run `hermes setup`.",
+    "auth_permanent": "This key no longer works (expired or revoked); make a new one and run `hermes setup`.",
     "billing": "The account behind this key has no money or reached its limit; add credit or use another key.",
     "rate_limit": "Wait, lower the number of parallel tasks, or use another key.",
     "overloaded": "The provider is overloaded; wait, or use another model.",
@@ -155,7 +167,7 @@ def _message_of(value: Any) -> str:
 
 def _reason_of(status: int, text: str, retry_after: float | None) -> ModelErrorReason:
     if status == 401:
-        return "auth_permanent" if _DEAD_KEY.search(text) else "auth"
+        return "auth_permanent" if _DEAD_KEY.search(text) or _EXPIRED.search(text) else "auth"
     if status == 402:
         transient = _USAGE.search(text) and (_TRANSIENT.search(text) or retry_after is not None)
         return "rate_limit" if transient else "billing"
@@ -186,6 +198,8 @@ def _reason_of(status: int, text: str, retry_after: float | None) -> ModelErrorR
 
 
 _REFUSALS: tuple[tuple[re.Pattern[str], ModelErrorReason], ...] = (
+    (_EXPIRED, "auth_permanent"),
+    (_WRONG_KEY, "auth"),
     (_CONTEXT, "context_overflow"),
     (_MODEL, "model_not_found"),
     (_CONTENT, "content_policy_blocked"),
@@ -218,7 +232,17 @@ def status_error(origin: Origin, status: int, body: bytes, headers: Mapping[str,
         text,
         status=status,
         retry_after=wait if reason in ("rate_limit", "overloaded", "server_error") else None,
+        advice=_foreign(origin) if reason in ("auth", "auth_permanent") else None,
     )
+
+
+def _foreign(origin: Origin) -> str | None:
+    """What to do about a key that has the form of another provider's; None where it has none."""
+    host = origin.host.rpartition(":")[0] or origin.host
+    for form, name, end in _FORMS:
+        if origin.secret.startswith(form) and not host.endswith(end):
+            return f"The key has the form of one of {name}; {origin.host} is another server. Give it a key of its own."
+    return None
 
 
 _NAMED: tuple[tuple[re.Pattern[str], int], ...] = (
