@@ -77,9 +77,10 @@ def _nobody(typing: bool) -> None:
 class Screen:
     """Streamed text and notes, one after the other: a note waits until the line of text under way is finished."""
 
-    def __init__(self, composer: Composer) -> None:
+    def __init__(self, composer: Composer, redact: Callable[[str], str] | None = None) -> None:
         self._composer = composer
-        self._cleaner = Cleaner()
+        self._redact = redact
+        self._cleaner = Cleaner(redact)
         self._text = ""
         self._notes: list[str] = []
 
@@ -90,7 +91,8 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Print something that is not part of the answer."""
-        lines = printable(text).splitlines() or [""]
+        text = printable(text)
+        lines = (self._redact(text) if self._redact is not None else text).splitlines() or [""]
         if self._text:
             self._notes += lines
             return
@@ -99,7 +101,10 @@ class Screen:
 
     def delta(self, text: str) -> None:
         """More of the answer. Lines longer than the screen are broken where it ends, at a space if there is one."""
-        self._text += self._cleaner.feed(text)
+        self._show(self._cleaner.feed(text))
+
+    def _show(self, text: str) -> None:
+        self._text += text
         *whole, rest = self._text.split("\n")
         for line in whole:
             self._write(line)
@@ -113,7 +118,9 @@ class Screen:
 
     def finish(self) -> None:
         """The text is over: end its last line and print the notes that waited for it."""
-        rest, self._text = self._text + self._cleaner.end().rstrip("\n"), ""
+        if last := self._cleaner.end():
+            self._show(last)
+        rest, self._text = self._text, ""
         self._composer.partial("")
         if rest:
             self._composer.write(rest)

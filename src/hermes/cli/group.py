@@ -21,6 +21,7 @@ import hermes
 from hermes.cli.options import GlobalOptions, refused, resume_options, run_options
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
+from hermes.credentials.redact import Redactor
 
 __all__ = ["COMMANDS", "cli", "run"]
 
@@ -186,7 +187,6 @@ def _report(error: BaseException) -> int:
         text = f"{where}{error.strerror or error}.{cure}"
     else:
         text = f"internal error: {type(error).__name__}: {error}. HERMES_DEBUG=1 shows where."
-    for secret in known_secrets(os.environ, {}):
-        text = text.replace(secret, "…")
+    text = Redactor(known_secrets(os.environ, {})).text(text)
     click.echo(f"hermes: {text}", err=True)
     return code

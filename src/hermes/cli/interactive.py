@@ -70,7 +70,7 @@ class Chat:
         self.runtime = assembly.runtime
         self.tree = assembly.runtime.bus.tree
         self.workspace = workspace
-        self.screen = Screen(composer)
+        self.screen = Screen(composer, assembly.redactor.text)
         self.session: Session | None = None
         self.runs: list[Task] = []
         self.spec, self.notes = conversation_spec(

@@ -123,6 +123,7 @@ class OneShot:
     async def _ask(self) -> int:
         async with open_runtime(self._parts) as assembly:
             self._assembly = assembly
+            self._output.hide(assembly.redactor.text)
             tune_collector()
             spec, notes = conversation_spec(
                 assembly,

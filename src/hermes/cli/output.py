@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import TextIO
 
 import anyio
@@ -28,11 +29,19 @@ class Output:
         self._err = err
         self._open = False  # the last line of text is not finished
         self._cleaner = Cleaner()
+        self._redact: Callable[[str], str] | None = None
         self.whole = ""
+
+    def hide(self, redact: Callable[[str], str]) -> None:
+        """From now on show nothing that `redact` replaces."""
+        self._redact = redact
+        self._cleaner = Cleaner(redact)
 
     def delta(self, text: str) -> None:
         """Show more of the answer."""
-        text = self._cleaner.feed(text)
+        self._show(self._cleaner.feed(text))
+
+    def _show(self, text: str) -> None:
         if not text:
             return
         self.whole += text
@@ -41,7 +50,7 @@ class Output:
 
     def close_line(self) -> None:
         """End the line of text under way."""
-        self._cleaner.end()
+        self._show(self._cleaner.end())
         if self._open:
             _write(self._out, "\n")
             self._open = False
@@ -51,7 +60,8 @@ class Output:
         if self._quiet and not always:
             return
         self.close_line()
-        _write(self._err, printable(text) + "\n")
+        text = printable(text)
+        _write(self._err, (self._redact(text) if self._redact is not None else text) + "\n")
 
     def answer(self, text: str) -> None:
         """Show the final text, unless the terminal has it already."""

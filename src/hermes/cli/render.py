@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hermes.core.codec import scrub_surrogates
 from hermes.core.messages import Usage
@@ -46,23 +46,59 @@ _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*)?\Z|\r\Z")
 _PATIENCE = 256
 
 
-class Cleaner:
-    """`printable` for text that comes in pieces: a sequence cut in two is still taken out whole."""
+#: A word or a block of a key is waited for to this length; what was shown and may begin a key of several words.
+_LONGEST_WORD, _LONGEST_BLOCK, _BEFORE = 4_000, 16_000, 80
 
-    def __init__(self) -> None:
+
+class Cleaner:
+    """`printable` for text that comes in pieces: a sequence cut in two is still taken out whole.
+
+    `redact` replaces secrets; a word is then shown when it is whole, since half a key is not recognised.
+    """
+
+    def __init__(self, redact: Callable[[str], str] | None = None) -> None:
+        self._redact = redact
         self._held = ""
+        self._waiting = ""
+        self._shown = ""
 
     def feed(self, text: str) -> str:
         """Return what may be shown so far."""
         text = self._held + text
         found = _UNFINISHED.search(text[-_PATIENCE:])
         self._held = found.group() if found else ""
-        return printable(text[: len(text) - len(self._held)])
+        text = printable(text[: len(text) - len(self._held)])
+        if self._redact is None:
+            return text
+        self._waiting += text
+        return self._ready(self._redact, self._complete())
 
     def end(self) -> str:
         """Return what is left at the end of a text."""
-        held, self._held = self._held, ""
-        return printable(held)
+        held, self._held = printable(self._held), ""
+        if self._redact is None:
+            return held
+        self._waiting += held
+        ready = self._ready(self._redact, len(self._waiting))
+        self._shown = ""
+        return ready
+
+    def _complete(self) -> int:
+        """How much of what waits is whole."""
+        waiting = self._waiting
+        opened = waiting.rfind("-----BEGIN")
+        if opened >= 0 and "-----END" not in waiting[opened:] and len(waiting) - opened < _LONGEST_BLOCK:
+            waiting = waiting[:opened]
+        end = max(waiting.rfind(" "), waiting.rfind("\n"), waiting.rfind("\t")) + 1
+        return len(waiting) if len(waiting) - end > _LONGEST_WORD else end
+
+    def _ready(self, redact: Callable[[str], str], count: int) -> str:
+        ready, self._waiting = self._waiting[:count], self._waiting[count:]
+        if not ready:
+            return ""
+        before, both = redact(self._shown), redact(self._shown + ready)
+        self._shown = (self._shown + ready)[-_BEFORE:]
+        return both[len(before) :] if both.startswith(before) else redact(ready)
 
 
 def one_line(text: str, limit: int = 80) -> str:
