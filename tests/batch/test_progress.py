@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from hermes.batch.progress import BarDisplay, Progress
+from hermes.batch.progress import BarDisplay, Progress, Running
 
 
 class Terminal:
@@ -74,3 +74,15 @@ def test_a_question_has_the_terminal_to_itself() -> None:
         assert terminal.seen() == ""
     assert "▶ row_1" in terminal.seen()
     display.close()
+
+
+def test_the_line_says_who_waits_for_the_quota_and_how_long() -> None:
+    progress = Progress(total=9, started=0.0)
+    progress.running = {
+        "a": Running(0, 1.0, "quota 90 s openrouter", 10.0),
+        "b": Running(1, 1.0, "quota 12 s openrouter", 15.0),
+        "c": Running(2, 1.0, "model", 15.0),
+    }
+    assert " · running 3 (2 wait for quota, up to 1m20s) · " in progress.line(20.0)
+    progress.running = {"c": Running(2, 1.0, "model", 15.0)}
+    assert " · running 1 · " in progress.line(20.0)

@@ -225,3 +225,22 @@ async def test_headers_slow_requests_down_before_the_first_refusal(virtual_clock
     for _ in range(3):
         await message_of(pooled, ask())
     assert virtual_clock.elapsed == pytest.approx(2.0, abs=0.1)
+
+
+async def test_whoever_waits_in_line_hears_of_a_long_pause(virtual_clock: VirtualClock) -> None:
+    def script(request: Request) -> Reply | Fault:
+        return faults.rate_limited("40") if request.at > 1 and request.at < 30 else reply("ok", delay=1.5)
+
+    told: dict[str, list[float]] = {}
+    async with served(script, [A], virtual_clock, start=2) as (pooled, _):
+
+        async def run(name: str) -> None:
+            async with Retrying(pooled).stream(ask(affinity=name)) as deltas:
+                async for delta in deltas:
+                    if isinstance(delta, Announced) and isinstance(delta.event, QuotaWaiting):
+                        told.setdefault(name, []).append(delta.event.seconds)
+
+        async with anyio.create_task_group() as group:
+            for number in range(6):
+                group.start_soon(run, f"run-{number}")
+    assert told == {f"run-{number}": [pytest.approx(40.0, abs=2.0), 0.0] for number in range(2, 6)}

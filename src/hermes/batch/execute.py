@@ -65,7 +65,7 @@ class _Trace:
         elif isinstance(event, RetryWaiting):
             self.report(f"retry in {event.seconds:.0f} s ({event.reason})")
         elif isinstance(event, QuotaWaiting):
-            self.report(f"quota {event.provider}" if event.seconds else "model")
+            self.report(f"quota {event.seconds:.0f} s {event.provider}".rstrip() if event.seconds else "model")
 
 
 class RuntimeEngine:

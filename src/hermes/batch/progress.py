@@ -6,6 +6,7 @@ for 60 s says what it waits for. Decides nothing about the run; what the tasks a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,17 +24,20 @@ __all__ = ["BarDisplay", "Display", "LineDisplay", "Progress", "Running", "Stall
 #: Draws the tasks that run: at most so many lines of so many columns.
 Tree = Callable[[int, int], Sequence[str]]
 
+#: What a rollout says that waits for a provider's limit; the number is seconds.
+_QUOTA = re.compile(r"quota (\d+) s")
 #: Most lines of tasks under the bar.
 TREE_LINES = 12
 
 
 @dataclass(slots=True)
 class Running:
-    """A rollout under way. Times are seconds of the loop's clock; `phase` is what it said it does."""
+    """A rollout under way. Times are seconds of the loop's clock; `phase` is what it said at `at` that it does."""
 
     index: int
     since: float
     phase: str = "starting"
+    at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -104,13 +108,19 @@ class Progress:
                 f"kept {self.kept}",
                 "rejected " + _counts(self.rejected),
                 "failed " + _counts(self.failed),
-                f"running {len(self.running)}",
+                f"running {len(self.running)}{self._quota(now)}",
                 f"waiting {max(self.pending - len(self.running), 0)}",
                 f"{rate:.2f} rows/s",
                 f"{_short(self.tokens)} tokens",
                 left,
             ]
         )
+
+    def _quota(self, now: float) -> str:
+        """How many rollouts wait for a provider's limit, and how long the longest such wait still lasts."""
+        waits = [(_QUOTA.match(item.phase), item.at) for item in self.running.values()]
+        left = [max(0.0, float(found[1]) - (now - at)) for found, at in waits if found is not None]
+        return f" ({len(left)} wait for quota, up to {duration_text(max(left))})" if left else ""
 
 
 def _counts(counts: Counter[str]) -> str:

@@ -36,7 +36,7 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     `key` is the identity of the rollout, the same over all runs; `index` and `rollout` are its place in the dataset and
     among the rollouts of that row. `system` is the batch's own system text and never becomes part of a row. `workspace`
     and `state_dir` are absolute directories. `timeout` is seconds of running time, None = none. `report` takes a few
-    words about what the rollout is doing ("model", "tool terminal", "quota openrouter") whenever it advances.
+    words about what the rollout is doing ("model", "tool terminal", "quota 12 s openrouter") whenever it advances.
     """
 
     key: str

@@ -176,7 +176,7 @@ class BatchRun:
         running = self._progress.running[item.key] = Running(item.index, anyio.current_time())
 
         def report(phase: str) -> None:
-            running.phase = phase
+            running.phase, running.at = phase, anyio.current_time()
             if phase.startswith("retry") and self._last is None:
                 # The first row runs alone: without a word the whole run would seem to stand still.
                 self._display.note(f"row {item.index}: {phase}")

@@ -26,6 +26,8 @@ __all__ = ["LOCAL_START", "LearnedLimit", "LearnedLimits", "START"]
 START, LOCAL_START = 64, 1024
 #: Seconds for which an answer shows that the key works.
 SHORTLY = 5.0
+#: Seconds by which a wait gets longer that are told to those who wait.
+WORTH_SAYING = 2.0
 #: What remains of the requests at once after an episode.
 SHRINK = 0.8
 
@@ -144,7 +146,7 @@ class LearnedLimit:
             self._shrink(now)
         self._bucket.refused(permit, now, fresh=fresh, tokens=tokens)
         if wait is not None:
-            self._paused = max(self._paused, now + wait)
+            self._pause(now, now + wait)
         self._tell()
         self._rearm()
 
@@ -218,7 +220,7 @@ class LearnedLimit:
         if grant.at_once is not None:
             self.at_once, self._crowded, self._ramp = grant.at_once, True, False
         if grant.paused:
-            self._paused = max(self._paused, grant.paused - epoch)
+            self._pause(now, grant.paused - epoch)
         self._rearm()
 
     def _adopt(self, flow: Flow, found: Found, epoch: float) -> None:
@@ -231,6 +233,13 @@ class LearnedLimit:
             flow.adopt(found.rate, found.size, at, self._now(), measured=found.measured)
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _pause(self, now: float, until: float) -> None:
+        """Give no permit before `until`. Whoever waits already asks again if that is long, and says how long it is."""
+        before, self._paused = max(now, self._paused), max(self._paused, until)
+        if self._paused - before > WORTH_SAYING and self.waiting:
+            self._sent_back += self.waiting
+            self.evict()
 
     def _shrink(self, now: float) -> None:
         self._episode, self._ramp = now, False
