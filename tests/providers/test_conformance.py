@@ -1,4 +1,4 @@
-"""The contract of models over the adapter of each wire format, the retrying wrapper and the scripted model."""
+"""The contract of models over the adapter of each wire format, the wrappers and the scripted model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from hermes.core.model import Model
 from hermes.providers.anthropic import AnthropicMessages
 from hermes.providers.openai_responses import OpenAIResponses
+from hermes.providers.recorded import Recorded
 from hermes.providers.retrying import Retrying
 from hermes.testing.scripted import ScriptedModel
 from tests.providers.conformance import ModelConformance
@@ -46,6 +47,13 @@ class TestRetrying(ModelConformance):
     async def opened(self, steps: Sequence[Any]) -> AsyncIterator[Model]:
         async with endpoint_with(steps) as model:
             yield Retrying(model)
+
+
+class TestRecorded(ModelConformance):
+    @asynccontextmanager
+    async def opened(self, steps: Sequence[Any]) -> AsyncIterator[Model]:
+        async with endpoint_with(steps) as model:
+            yield Recorded(model, lambda request: lambda kept: None)
 
 
 class TestScripted(ModelConformance):
