@@ -170,3 +170,46 @@ async def test_waiters_of_a_key_that_rests_are_sent_away(virtual_clock: VirtualC
         assert limit.waiting == 1
         limits.evict("p", "key")
     assert got == [None]
+
+
+class TokenProvider:
+    """Allows `rate` tokens a second and `size` at once, and says nothing of it but that it was too many."""
+
+    def __init__(self, rate: float, size: float) -> None:
+        self.rate, self.size, self.level, self.at = rate, size, size, 0.0
+        self.accepted = self.refused = 0
+
+    async def ask(self, tokens: float) -> bool:
+        now = anyio.current_time()
+        self.level, self.at = min(self.size, self.level + (now - self.at) * self.rate), now
+        fine = self.level >= tokens
+        self.level -= tokens if fine else 0.0
+        self.accepted, self.refused = self.accepted + fine, self.refused + (not fine)
+        await anyio.sleep(0.2)
+        return fine
+
+
+async def test_a_limit_of_tokens_is_learned_from_refusals_that_name_them(virtual_clock: VirtualClock) -> None:
+    limit, provider = LearnedLimit(), TokenProvider(2_000.0, 10_000.0)
+
+    async def one(number: int) -> None:
+        tokens = 300.0 + 10 * (number % 40)
+        for _ in range(4):
+            again = False
+            while True:
+                permit = await limit.acquire(again=again, tokens=tokens if limit.counts_tokens else 0.0)
+                assert permit is not None
+                fine = await provider.ask(tokens)
+                limit.answered(permit) if fine else limit.limited(permit, 1.0, tokens=tokens)
+                limit.release(permit)
+                again = not fine
+                if fine:
+                    break
+
+    async with anyio.create_task_group() as group:
+        for number in range(60):
+            group.start_soon(one, number)
+    asked = sum(4 * (300.0 + 10 * (number % 40)) for number in range(60))
+    assert anyio.current_time() <= (asked - 10_000) / 2_000 / 0.85
+    assert provider.accepted == 240 and provider.refused <= 60
+    assert limit.rate is None and limit.counts_tokens

@@ -52,7 +52,7 @@ class Flow:
         self._due = False
         self._cut = False
         self._first: float | None = None
-        self._rushed = (0.0, 0.0)
+        self._rushed, self._guess = (0.0, 0.0), 1.0
         self._empties: deque[float] = deque()
         self._sends: deque[list[float]] = deque(maxlen=REMEMBERED)  # [moment, amount, how many]
         self._others: deque[list[float]] = deque(maxlen=64)  # [since, amount a second]
@@ -109,11 +109,11 @@ class Flow:
         """What was sent at `sent` was refused: the bucket was empty. `fresh`: since the rate was last put right."""
         for moment in reversed(self._sends):
             if moment[0] <= sent:
-                if moment[1] >= amount:
+                if moment[1] >= amount:  # less than that: it was not counted yet when this was sent
                     moment[1] -= amount
                     moment[2] -= 1
+                    self.sent -= amount
                 break
-        self.sent -= amount
         self.found_at = now
         self.level, self._at = 0.0, now
         if self.told:
@@ -121,7 +121,8 @@ class Flow:
         if self._first is None:
             self._first = sent
             self._empties.append(sent)
-            self.rate = max(1.0, amount, self._rush()[0])
+            self._guess = max(1.0, amount)
+            self.rate = max(self._guess, self._rush()[0])
         elif fresh:
             self._empties.append(sent)
             self._cut = True
@@ -160,7 +161,7 @@ class Flow:
         elif len(empties) == 1 and not self.measured:
             self._rushed = self._rush()
             self.size = max(1.0, self._rushed[0])
-            self.rate = max(self.size, 1.0)
+            self.rate = max(self.size, self._guess)
         self._cut = False
         after = [each for each in self._sends if each[0] > end]
         left = self._replay(after, end, now, self.rate or 0.0)

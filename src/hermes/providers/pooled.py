@@ -19,6 +19,7 @@ import anyio
 from hermes.core.errors import ModelError
 from hermes.core.events import CredentialCooled, QuotaWaiting
 from hermes.core.model import Announced, Delta, Model, ModelProfile, ModelRequest
+from hermes.providers.rate_headers import names_tokens, read_rate_text
 from hermes.providers.retrying import estimate_input
 
 __all__ = ["KeyLease", "KeyRest", "Keys", "MakeModel", "Pooled", "RequestLimit"]
@@ -75,7 +76,8 @@ class RequestLimit(Protocol):
     def release(self, permit: float) -> None: ...
     def estimate(self) -> float: ...
     def answered(self, permit: float) -> None: ...
-    def limited(self, permit: float, wait: float | None) -> None: ...
+    def limited(self, permit: float, wait: float | None, *, tokens: float | None = None) -> None: ...
+    def reported(self, kind: str, limit: float, remaining: float, reset: float) -> None: ...
     def overloaded(self, permit: float) -> None: ...
     def contended(self, permit: float) -> bool: ...
 
@@ -165,6 +167,7 @@ class _PooledStream:
         self._waits = False  # a wait was announced and its end was not
         self._accepted = False
         self._turns = 0
+        self._tokens = 0.0
 
     async def __aenter__(self) -> Self:
         return self
@@ -229,7 +232,7 @@ class _PooledStream:
             await pooled.sleep(max(lease.wait, 0.001))  # less may be nothing on a clock of large numbers
             return False
         model, limit = pooled.of(lease)
-        tokens = float(estimate_input(request)) if limit.counts_tokens else 0.0
+        self._tokens = tokens = float(estimate_input(request)) if limit.counts_tokens else 0.0
         permit = None if self._turns else limit.try_acquire(tokens)
         if permit is None:
             other = pooled.keys.lighter(lease, pooled.asked_as, request.affinity) if pooled.keys.several else None
@@ -316,7 +319,7 @@ class _PooledStream:
     def _mark(self, error: ModelError, lease: KeyLease, limit: RequestLimit, permit: float) -> KeyRest | None:
         """Mark the key, and what is learned of its limits; None for a failure that says nothing of the key."""
         if error.reason == "rate_limit":
-            limit.limited(permit, error.retry_after)
+            self._limited(error, limit, permit)
             return lease.limited(error.retry_after)
         if error.reason == "overloaded":
             limit.overloaded(permit)
@@ -327,6 +330,15 @@ class _PooledStream:
         elif error.reason == "auth" and error.status != 403:  # 403: the key is known, what was asked for is not its
             return lease.denied()
         return None
+
+    def _limited(self, error: ModelError, limit: RequestLimit, permit: float) -> None:
+        """Tell the limit what was too much, the requests or their tokens, and what the provider said of it."""
+        said = str(error)
+        tokens = float(self._tokens or estimate_input(self._request)) if names_tokens(said) else None
+        limit.limited(permit, error.retry_after, tokens=tokens)
+        report = read_rate_text(said)
+        if report is not None:
+            limit.reported(report.kind, report.limit, report.remaining, report.reset)
 
     def _leaves(self, error: ModelError, lease: KeyLease) -> bool:
         """Whether another key is asked: not for a short pause of a key that otherwise works."""
