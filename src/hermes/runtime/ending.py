@@ -67,7 +67,7 @@ class Ending:
         except StoreError:
             raise
         except Exception as broken:  # noqa: BLE001  what breaks here must not take every other task along
-            logger.error("task %s ended badly: %s", task.id, "".join(traceback.format_exception(broken)))
+            logger.error("task %s ended badly: %s", task.id, self._trace(broken))
             state, error = "failed", f"it could not be ended cleanly: {type(broken).__name__}: {broken}"
             result = TaskResult(task_id=task.id, state=state, exit_reason=exit_reason(state), error=error)
             encoded = supervisor.redact(encode_json(result))
@@ -197,11 +197,15 @@ class Ending:
                 if not child.spec.detached:
                     await child.done.wait()
 
+    def _trace(self, error: Exception) -> str:
+        text = "".join(traceback.format_exception(error))
+        return self._supervisor.redact(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+
     def _state(self, task: Task, outcome: Outcome | None, failure: Exception | None) -> tuple[State, str]:
         """The state and the one most informative line about it. What really happened wins over what was asked."""
         if failure is not None:
             if not isinstance(failure, HermesError):
-                logger.error("task %s failed: %s", task.id, "".join(traceback.format_exception(failure)))
+                logger.error("task %s failed: %s", task.id, self._trace(failure))
                 return "failed", f"{type(failure).__name__}: {failure}"
             return "failed", str(failure)
         if outcome is not None and not task.cancel_scope.cancelled_caught:
