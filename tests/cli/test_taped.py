@@ -64,7 +64,7 @@ def run(program: Program, *args: str, text: str = "") -> Ran:
 
 def test_a_question_is_answered_again_without_key_server_and_commands(program: Program) -> None:
     ran = recorded(program, "-q", "audit this")
-    assert "recorded 5 replies and 2 calls" in ran.err
+    assert "recorded 5 replies and 2 calls to " in ran.err
     (program.folder / "ran").unlink()
     again = run(program, "chat", "-q", "audit this", "--replay", "tape.jsonl", "--json")
     assert again.code == 0, again.err
@@ -74,7 +74,9 @@ def test_a_question_is_answered_again_without_key_server_and_commands(program: P
     assert not (program.folder / "ran").exists()
     plain = run(program, "chat", "-q", "audit this", "--replay", "tape.jsonl")
     assert (plain.code, plain.out) == (0, ran.out)
-    assert "none needed (replayed from tape.jsonl)" in plain.err and "replayed 7 of 7 entries" in plain.err
+    assert (
+        "none needed (replayed from tape.jsonl)" in plain.err and "replayed 7 of 7 entries of tape.jsonl" in plain.err
+    )
 
 
 def test_another_question_and_another_model_end_with_1_and_what_differs(program: Program) -> None:

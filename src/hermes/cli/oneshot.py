@@ -214,7 +214,7 @@ class OneShot:
         if code == EXIT_TIMEOUT and self._partial.strip():
             text = self._partial
         tape = self._assembly.tape if self._assembly is not None else None
-        strayed = tell_tape(tape, lambda line: self._output.note(line, always=True))
+        strayed = tell_tape(tape, lambda line: self._output.note(line, always=True), said=result.error or "")
         code = code or int(strayed)
         self._report(result, text, code)
         return code

@@ -43,12 +43,15 @@ def refuse_tape_with(record: str, replay: str, **others: Any) -> None:
             raise UsageError(f"{flag} and --{name} exclude each other: only work from its beginning can be replayed.")
 
 
-def tell_tape(tape: _Tape | None, note: Callable[[str], None]) -> bool:
-    """Say what was recorded or replayed; True if a replay went otherwise than its recording, which is a failure."""
+def tell_tape(tape: _Tape | None, note: Callable[[str], None], *, said: str = "") -> bool:
+    """Say what was recorded or replayed; True if a replay went otherwise than its recording, which is a failure.
+
+    What stands in `said` is not told again.
+    """
     if tape is None:
         return False
     note(tape.summary())
     problems = tape.problems()
-    for problem in problems:
+    for problem in (one for one in problems if one not in said):
         note(f"hermes: the replay is not the recording: {problem}")
     return bool(problems)

@@ -198,7 +198,7 @@ class CassetteFile:
     """
 
     def __init__(self, path: Path, redact: Callable[[bytes], bytes]) -> None:
-        self._path = path
+        self.path = path
         self._part = path.with_name(path.name + ".part")
         self._redact = redact
         self._file = self._opened()
@@ -209,17 +209,17 @@ class CassetteFile:
 
     def _opened(self) -> BinaryIO:
         try:
-            if self._path.is_dir():
-                raise UsageError(f"--record {self._path} is a folder. Name a file.")
+            if self.path.is_dir():
+                raise UsageError(f"--record {self.path} is a folder. Name a file.")
             descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise UsageError(f"the recording {self._path} cannot be written: {error.strerror}.") from None
+            raise UsageError(f"the recording {self.path} cannot be written: {error.strerror}.") from None
         file = os.fdopen(descriptor, "wb")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            raise UsageError(f"another process is recording to {self._path}. Name another file.") from None
+            raise UsageError(f"another process is recording to {self.path}. Name another file.") from None
         file.truncate(0)  # left by a process that was killed
         return file
 
@@ -253,10 +253,10 @@ class CassetteFile:
                 raise self._trouble
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._part.replace(self._path)
+            self._part.replace(self.path)
         except OSError as error:
             raise OperatorError(
-                f"the recording {self._path} could not be written: {error.strerror}. What there is stands in "
+                f"the recording {self.path} could not be written: {error.strerror}. What there is stands in "
                 f"{self._part}."
             ) from None
         finally:

@@ -139,7 +139,8 @@ class Recorder:
 
     def summary(self) -> str:
         """What was kept."""
-        return f"recorded {_count(self._replies, 'reply', 'replies')} and {_count(self._calls, 'call', 'calls')}"
+        replies, calls = _count(self._replies, "reply", "replies"), _count(self._calls, "call", "calls")
+        return f"recorded {replies} and {calls} to {self._file.path}"
 
 
 def _count(number: int, one: str, many: str) -> str:

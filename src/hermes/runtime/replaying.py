@@ -271,7 +271,8 @@ class Player:
 
     def summary(self) -> str:
         """What was given."""
-        return f"replayed {len(self._given)} of {len(self._cassette.replies) + len(self._cassette.calls)} entries"
+        entries = len(self._cassette.replies) + len(self._cassette.calls)
+        return f"replayed {len(self._given)} of {entries} entries of {self._cassette.path}"
 
 
 def _entries(cassette: Cassette) -> list[ReplyLine | CallLine]:
