@@ -295,7 +295,7 @@ class Board(BoardCards):
     def prune(self, *, keep_days: float) -> int:
         """Remove events of ended cards and remembered answers that are older; returns how many rows."""
         with self.database.write() as tx:
-            return leading.prune(tx, before=tx.seconds() - keep_days * 86_400)
+            return leading.prune(tx, before=tx.now - keep_days * 86_400)
 
 
 class AsyncBoard:

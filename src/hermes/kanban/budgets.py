@@ -69,7 +69,7 @@ def reserve(tx: Tx, money: Reserve, card: Card, run_id: str, profile: str | None
     Raises:
         BudgetSpent: a limit leaves less than that; the text names it and what is left.
     """
-    day = day_of(tx.seconds())
+    day = day_of(tx.now)
     card_usd = card.budget_usd if card.budget_usd is not None else money.card_usd
     card_tokens = card.budget_tokens if card.budget_tokens is not None else money.card_tokens
     of_card = _used(tx, t.reservations.c.card_id == card.id)

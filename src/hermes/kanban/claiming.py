@@ -8,7 +8,9 @@ time on one host.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -18,10 +20,10 @@ from hermes.kanban import tables as t
 from hermes.kanban.budgets import Reserve, reserve
 from hermes.kanban.card import Card, Claim, Proof, Run, Worker, fingerprint
 from hermes.kanban.errors import BoardError, ClaimLost, StillRunning
-from hermes.kanban.linking import held_back, promote_children
+from hermes.kanban.linking import HELD_BACK, promote_children
 from hermes.kanban.moves import OUTCOMES, Outcome, Status, Step
 from hermes.kanban.reading import CARD_COLUMNS, card_by_id, run_by_id
-from hermes.kanban.store import Tx, values_of
+from hermes.kanban.store import SERVER_NOW, Tx, values_of
 
 __all__ = [
     "Beat",
@@ -64,27 +66,52 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
     gave_up: bool = False
 
 
-def _no_process() -> sa.ColumnElement[bool]:
-    return ~sa.exists(sa.select(sa.literal(1)).where(t.runs.c.card_id == t.cards.c.id, t.runs.c.exited_at.is_(None)))
+@functools.cache
+def _claim_statement(step: Step, by_hand: bool, one: bool, server_clock: bool) -> sa.Executable:
+    """The statement of a claim; built once, since building costs more than running it.
 
-
-def claimable(
-    now: sa.ColumnElement[float], worker: Worker, profiles: Sequence[str] | None, step: Step
-) -> list[sa.ColumnElement[bool]]:
-    """The conditions under which a card may be taken; `profiles` None is a person, who may take any."""
+    Parameters: new_run, new_token, ttl (None: no end), on_host; at unless `server_clock`; those_profiles and of_home
+    unless `by_hand`; that_card with `one`.
+    """
     c = t.cards.c
-    found = [
+    now: sa.ColumnElement[float] = SERVER_NOW if server_clock else sa.bindparam("at", type_=sa.Double)
+    conditions = [
         c.status == ("ready" if step == "work" else "review"),
         sa.or_(c.not_before.is_(None), c.not_before <= now),
-        sa.or_(c.host_id.is_(None), c.host_id == worker.host_id),
-        ~held_back(),
-        _no_process(),
+        sa.or_(c.host_id.is_(None), c.host_id == sa.bindparam("on_host")),
+        # A ready card needs nothing that is open: whatever changes that moves the card in the same transaction.
+        c.busy_run.is_(None),
     ]
-    if profiles is not None:
+    if not by_hand:
+        profiles: sa.BindParameter[str] = sa.bindparam("those_profiles", expanding=True)
         # A review without a reviewer of its own is anybody's whom the dispatcher chooses.
         who = c.assignee.in_(profiles) if step == "work" else sa.or_(c.reviewer.is_(None), c.reviewer.in_(profiles))
-        found += [who, sa.or_(c.home_id.is_(None), c.home_id == worker.home_id)]
-    return found
+        conditions += [who, sa.or_(c.home_id.is_(None), c.home_id == sa.bindparam("of_home"))]
+    if one:
+        conditions.append(c.id == sa.bindparam("that_card"))
+    queue = sa.select(c.seq).where(*conditions).order_by(c.priority.desc(), c.seq).limit(1)
+    return (
+        t.cards.update()
+        .where(c.seq == queue.with_for_update(skip_locked=True).correlate(None).scalar_subquery())
+        .values(
+            status="running",
+            step=step,
+            current_run_id=sa.bindparam("new_run"),
+            busy_run=sa.bindparam("new_run"),
+            claim_token=sa.bindparam("new_token"),
+            claim_expires=now + sa.bindparam("ttl", type_=sa.Double),
+            attempts=c.attempts + 1,
+            started_at=sa.func.coalesce(c.started_at, now),
+            not_before=None,
+            stop_requested=None,
+            stop_reason=None,
+            updated_at=now,
+        )
+        .returning(*CARD_COLUMNS)
+    )
+
+
+_NEW_RUN = t.runs.insert()
 
 
 def claim(
@@ -107,38 +134,28 @@ def claim(
         BudgetSpent: `money` is not there; nothing was taken.
     """
     run_id, token = f"r_{random_hex(12)}", random_hex(32)
-    queue = sa.select(t.cards.c.seq).where(*claimable(tx.now, worker, profiles, step))
+    known = tx.known_now
+    parameters: dict[str, Any] = {"new_run": run_id, "new_token": token, "ttl": ttl, "on_host": worker.host_id}
+    if known is not None:
+        parameters["at"] = known
+    if profiles is not None:
+        parameters |= {"those_profiles": list(profiles), "of_home": worker.home_id}
     if card_id is not None:
-        queue = queue.where(t.cards.c.id == card_id)
-    queue = queue.order_by(t.cards.c.priority.desc(), t.cards.c.seq).limit(1).with_for_update(skip_locked=True)
-    row = tx.row(
-        t.cards.update()
-        .where(t.cards.c.seq == queue.correlate(None).scalar_subquery())
-        .values(
-            status="running",
-            step=step,
-            current_run_id=run_id,
-            claim_token=token,
-            claim_expires=None if ttl is None else tx.now + ttl,
-            attempts=t.cards.c.attempts + 1,
-            started_at=sa.func.coalesce(t.cards.c.started_at, tx.now),
-            not_before=None,
-            stop_requested=None,
-            stop_reason=None,
-            updated_at=tx.now,
-        )
-        .returning(*CARD_COLUMNS)
-    )
+        parameters["that_card"] = card_id
+    row = tx.row(_claim_statement(step, profiles is None, card_id is not None, known is None), parameters)
     if row is None:
         return None
     card = values_of(Card, [row])[0]
+    tx.known_now = card.updated_at
     who = profile or (card.reviewer if step == "review" else card.assignee)
     tx.run(
-        t.runs.insert().values(
-            id=run_id, card_id=card.id, attempt=card.attempts, profile=who, step=step, manual=ttl is None, token=token,
-            host_id=worker.host_id, home_id=worker.home_id, boot_id=worker.boot_id, pid=worker.pid,
-            process_started=worker.process_started, started_at=tx.now, expires=card.claim_expires, counted=False,
-        )
+        _NEW_RUN,
+        {
+            "id": run_id, "card_id": card.id, "attempt": card.attempts, "profile": who, "step": step,
+            "manual": ttl is None, "token": token, "host_id": worker.host_id, "home_id": worker.home_id,
+            "boot_id": worker.boot_id, "pid": worker.pid, "process_started": worker.process_started,
+            "started_at": tx.now, "expires": card.claim_expires, "counted": False,
+        },
     )  # fmt: skip
     tx.event("claimed", author, card.id, run_id, attempt=card.attempts, profile=who, step=step)
     if money is not None:
@@ -218,13 +235,13 @@ def end_run(
     """
     if card.current_run_id is None:
         return
-    run_by_hand = sa.case((t.runs.c.manual, tx.now), else_=t.runs.c.exited_at)
+    gone = gone or card.claim_expires is None
     tx.run(
         t.runs.update()
         .where(t.runs.c.id == card.current_run_id)
         .values(
             ended_at=tx.now,
-            exited_at=tx.now if gone else run_by_hand,
+            exited_at=tx.now if gone else None,
             outcome=outcome,
             summary=summary,
             metadata_=metadata,
@@ -236,7 +253,14 @@ def end_run(
     tx.run(
         t.cards.update()
         .where(t.cards.c.id == card.id)
-        .values(current_run_id=None, claim_token=None, claim_expires=None, stop_requested=None, stop_reason=None)
+        .values(
+            current_run_id=None,
+            busy_run=None if gone else card.current_run_id,
+            claim_token=None,
+            claim_expires=None,
+            stop_requested=None,
+            stop_reason=None,
+        )
     )
 
 
@@ -259,7 +283,7 @@ def check_proof(tx: Tx, run: Run, proof: Proof | None) -> None:
         return
     if proof.host_id == run.host_id:
         raise StillRunning(f"{where}: on the same host its process has to be looked for, a lease proves nothing.")
-    if run.expires is None or run.expires >= tx.seconds():
+    if run.expires is None or run.expires >= tx.now:
         raise StillRunning(f"{where}, and its lease has not run out.")
 
 
@@ -348,14 +372,15 @@ def _limit(card: Card, configured: int | None) -> tuple[int, str]:
 def _hold_or_keep(tx: Tx, author: str, card_id: str) -> None:
     """A card that a worker split while it ran waits for the parts now."""
     moved = tx.run(
-        t.cards.update().where(t.cards.c.id == card_id, t.cards.c.status == "ready", held_back()).values(status="todo")
+        t.cards.update().where(t.cards.c.id == card_id, t.cards.c.status == "ready", HELD_BACK).values(status="todo")
     )
     if moved:
         tx.event("dependency_wait", author, card_id)
 
 
 def mark_exited(tx: Tx, run_id: str) -> None:
-    """Note that a run's process is gone."""
+    """Note that a run's process is gone; its card may be taken again."""
+    tx.run(t.cards.update().where(t.cards.c.busy_run == run_id).values(busy_run=None))
     tx.run(t.runs.update().where(t.runs.c.id == run_id, t.runs.c.exited_at.is_(None)).values(exited_at=tx.now))
 
 

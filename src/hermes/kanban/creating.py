@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 _TOOLSETS = frozenset(info.name for info in KNOWN_TOOLSETS)
+_NEW_CARD = t.cards.insert()
+_SEQ = sa.select(t.cards.c.seq).where(t.cards.c.id == sa.bindparam("wanted"))
 #: The longest title; longer ones are descriptions.
 _TITLE = 300
 
@@ -107,11 +109,8 @@ def create(tx: Tx, order: NewCard, *, author: str, here: Worker, claim: Claim | 
         status = "todo"
     tenant = order.tenant or next((card.tenant for card in above if card.tenant), None)
     values = _values(order, status, author, here, claim)
-    tx.run(
-        t.cards.insert().values(
-            **values, id=card_id, tenant=tenant, host_id=host_id, created_at=tx.now, updated_at=tx.now
-        )
-    )
+    values.update(id=card_id, tenant=tenant, host_id=host_id, created_at=tx.now, updated_at=tx.now)
+    tx.run(_NEW_CARD, values)
     tx.event("created", author, card_id, None, title=values["title"], assignee=values["assignee"], status=status)
     for parent in parents:
         add_link(tx, author, parent, card_id)
@@ -120,7 +119,7 @@ def create(tx: Tx, order: NewCard, *, author: str, here: Worker, claim: Claim | 
     if root is not None:
         add_link(tx, author, card_id, root)
     _inherit_subscribers(tx, above, card_id)
-    return Created(card=card_by_id(tx, card_id), new=True, warnings=_parked(tx, card_id))
+    return Created(card=card_by_id(tx, card_id), new=True, warnings=_parked(tx, card_id) if parents else ())
 
 
 def _values(order: NewCard, status: Status, author: str, here: Worker, claim: Claim | None) -> dict[str, Any]:
@@ -156,7 +155,7 @@ _COPIED = (
 def _new_id(tx: Tx) -> str:
     while True:
         card_id = f"t_{random_hex(8)}"
-        if tx.value(sa.select(t.cards.c.seq).where(t.cards.c.id == card_id)) is None:
+        if tx.value(_SEQ, {"wanted": card_id}) is None:
             return card_id
 
 

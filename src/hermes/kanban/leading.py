@@ -84,7 +84,7 @@ def lead(tx: Tx, name: str, holder: str, token: str | None, ttl: float) -> tuple
     row = tx.row(sa.select(t.leases.c.holder, t.leases.c.token, t.leases.c.expires).where(key))
     if row is None:
         tx.run(t.leases.insert().values(name=name, holder=holder, token=fresh, expires=tx.now + ttl))
-        return True, Lease(holder=holder, token=fresh, expires=tx.seconds() + ttl)
+        return True, Lease(holder=holder, token=fresh, expires=tx.now + ttl)
     return bool(taken), Lease(holder=row[0], token=row[1], expires=row[2])
 
 
@@ -106,9 +106,10 @@ def leader(tx: Tx, name: str) -> Lease | None:
 def queue(tx: Tx, limit: int | None = None) -> list[Queued]:
     """Cards that are ready or wait for a review, in the order in which they are taken."""
     c = t.cards.c
-    busy = sa.exists(sa.select(sa.literal(1)).where(t.runs.c.card_id == c.id, t.runs.c.exited_at.is_(None)))
     names = Queued.__struct_fields__[:-1]
-    statement = sa.select(*(c[name] for name in names), busy).where(c.status.in_(("ready", "review")))
+    statement = sa.select(*(c[name] for name in names), c.busy_run.is_not(None)).where(
+        c.status.in_(("ready", "review"))
+    )
     return values_of(Queued, tx.rows(statement.order_by(c.status, c.priority.desc(), c.seq).limit(limit)))
 
 
@@ -123,7 +124,7 @@ def note_reasons(tx: Tx, reasons: Sequence[Reason]) -> int:
     for start in range(0, len(stale), 500):
         tx.run(t.reasons.delete().where(r.card_id.in_(stale[start : start + 500])))
     if changed:
-        now = tx.seconds()
+        now = tx.now
         rows = [
             {
                 "card_id": each,
@@ -169,7 +170,7 @@ def stats(tx: Tx) -> Stats:
         if status != "archived":
             by_assignee.setdefault(assignee or "", {})[status] = count
     oldest = tx.value(sa.select(sa.func.min(c.updated_at)).where(c.status == "ready"))
-    now = tx.seconds()
+    now = tx.now
     waiting = tx.value(sa.select(sa.func.count()).select_from(t.questions).where(t.questions.c.answered_at.is_(None)))
     return Stats(
         by_status=by_status,

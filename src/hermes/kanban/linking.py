@@ -13,8 +13,8 @@ from hermes.kanban.moves import OPEN
 from hermes.kanban.store import Tx
 
 __all__ = [
+    "HELD_BACK",
     "add_link",
-    "held_back",
     "hold_back",
     "promote",
     "promote_children",
@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 
-def held_back() -> sa.ColumnElement[bool]:
-    """Whether the card of the statement needs one that is open."""
-    parent = t.cards.alias("parent")
-    return sa.exists(
-        sa.select(sa.literal(1))
-        .select_from(t.links.join(parent, parent.c.id == t.links.c.parent_id))
-        .where(t.links.c.child_id == t.cards.c.id, t.links.c.kind == "needs", parent.c.status.in_(OPEN))
-    )
+_PARENT = t.cards.alias("parent")
+_CHILD = t.cards.alias("child")
+#: Whether the card of the statement needs one that is open.
+HELD_BACK = sa.exists(
+    sa.select(sa.literal(1))
+    .select_from(t.links.join(_PARENT, _PARENT.c.id == t.links.c.parent_id))
+    .where(t.links.c.child_id == t.cards.c.id, t.links.c.kind == "needs", _PARENT.c.status.in_(OPEN))
+)
 
 
 def promote(tx: Tx, author: str, only: Sequence[str] | None = None) -> list[str]:
@@ -50,7 +50,7 @@ def promote(tx: Tx, author: str, only: Sequence[str] | None = None) -> list[str]
         tx.events("status", author, [(card_id, None, {"from": "scheduled", "to": "todo"}) for card_id in woken])
     statement = (
         t.cards.update()
-        .where(t.cards.c.status == "todo", ~held_back())
+        .where(t.cards.c.status == "todo", ~HELD_BACK)
         .values(status="ready", updated_at=tx.now)
         .returning(t.cards.c.id)
     )
@@ -73,7 +73,7 @@ def hold_back(tx: Tx, author: str, card_id: str, kind: str = "status") -> bool:
     """Send a ready card back to `todo` while it needs an open one; returns whether it was."""
     moved = tx.run(
         t.cards.update()
-        .where(t.cards.c.id == card_id, t.cards.c.status == "ready", held_back())
+        .where(t.cards.c.id == card_id, t.cards.c.status == "ready", HELD_BACK)
         .values(status="todo", updated_at=tx.now)
     )
     if moved:
@@ -150,7 +150,7 @@ def wait_for_own_children(tx: Tx, author: str, card_id: str) -> list[str]:
     A worker that splits its card and waits for the parts would else wait for cards that wait for it. Links whose
     turning would close a cycle stay. Returns the cards it now waits for.
     """
-    child = t.cards.alias("child")
+    child = _CHILD
     own = tx.rows(
         sa.select(child.c.id)
         .select_from(t.links.join(child, child.c.id == t.links.c.child_id))

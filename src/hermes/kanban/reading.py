@@ -39,6 +39,8 @@ __all__ = [
 Sort = Literal["created", "created-desc", "priority", "priority-desc", "status", "assignee", "title", "updated"]
 CARD_COLUMNS = [t.cards.c[name] for name in Card.__struct_fields__]
 RUN_COLUMNS = [t.runs.c["metadata_" if name == "metadata" else name] for name in Run.__struct_fields__]
+_CARD = sa.select(*CARD_COLUMNS).where(t.cards.c.id == sa.bindparam("wanted"))
+_CARD_LOCKED = _CARD.with_for_update()
 _ATTACHMENT_COLUMNS = [t.attachments.c[name] for name in Attachment.__struct_fields__]
 
 
@@ -107,8 +109,7 @@ def card_by_id(tx: Tx, card_id: str, *, lock: bool = False) -> Card:
     Raises:
         CardNotFound: there is none.
     """
-    statement = sa.select(*CARD_COLUMNS).where(t.cards.c.id == card_id)
-    row = tx.row(statement.with_for_update() if lock else statement)
+    row = tx.row(_CARD_LOCKED if lock else _CARD, {"wanted": card_id})
     if row is None:
         raise CardNotFound(f"there is no card {card_id!r} on this board. `hermes kanban list` shows the cards.")
     return values_of(Card, [row])[0]

@@ -43,6 +43,8 @@ __all__ = [
 APPLICATION_ID = 0x4845524B
 #: Seconds that a writer waits for another one.
 _BUSY_SECONDS = 30.0
+#: Seconds after which an idle connection to a server is tried before it is used.
+_TRUSTED_SECONDS = 5.0
 _V = TypeVar("_V", bound=msgspec.Struct)
 #: A row whose columns are known to whoever asked for them.
 AnyRow: TypeAlias = sa.Row[*tuple[Any, ...]]
@@ -88,33 +90,41 @@ def _first(tx: Tx) -> None:
 MIGRATIONS: tuple[tuple[str, Callable[[Tx], None]], ...] = (("first", _first),)
 
 
+#: The clock of the server, now and not when the transaction began.
+SERVER_NOW = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
+_EVENT = tables.events.insert()
+_Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
 class Tx:
-    """One open transaction. `now` is the board's clock as an expression, for statements."""
+    """One open transaction. `known_now` is its moment once it is known; a statement may bring it (`SERVER_NOW`)."""
 
-    def __init__(self, connection: sa.Connection, now: sa.ColumnElement[float]) -> None:
+    def __init__(self, connection: sa.Connection, now: float | None = None) -> None:
         self.connection = connection
-        self.now = now
+        self.known_now = now
 
-    def seconds(self) -> float:
-        """The board's clock, seconds since the epoch."""
-        return float(self.connection.execute(sa.select(self.now)).scalar_one())
+    @property
+    def now(self) -> float:
+        """The board's clock, seconds since the epoch: one moment for the whole transaction."""
+        if self.known_now is None:
+            self.known_now = float(self.connection.execute(sa.select(SERVER_NOW)).scalar_one())
+        return self.known_now
 
-    def rows(self, statement: sa.Executable) -> Sequence[AnyRow]:
+    def rows(self, statement: sa.Executable, parameters: _Parameters | None = None) -> Sequence[AnyRow]:
         """All rows."""
-        return self.connection.execute(statement).all()
+        return self.connection.execute(statement, parameters).all()
 
-    def row(self, statement: sa.Executable) -> AnyRow | None:
+    def row(self, statement: sa.Executable, parameters: _Parameters | None = None) -> AnyRow | None:
         """The first row, or None."""
-        return self.connection.execute(statement).first()
+        return self.connection.execute(statement, parameters).first()
 
-    def value(self, statement: sa.Executable) -> Any:
+    def value(self, statement: sa.Executable, parameters: _Parameters | None = None) -> Any:
         """The first column of the first row, or None."""
-        return self.connection.execute(statement).scalar()
+        return self.connection.execute(statement, parameters).scalar()
 
-    def run(self, statement: sa.Executable, many: Sequence[Mapping[str, Any]] | None = None) -> int:
-        """Execute, for each mapping of `many` if given, and return the rows changed."""
-        done = self.connection.execute(statement, many) if many is not None else self.connection.execute(statement)
-        return int(done.rowcount)
+    def run(self, statement: sa.Executable, parameters: _Parameters | None = None) -> int:
+        """Execute, for each mapping of a sequence, and return the rows changed."""
+        return int(self.connection.execute(statement, parameters).rowcount)
 
     def event(self, kind: str, author: str, card_id: str | None, run_id: str | None = None, /, **payload: Any) -> None:
         """Write down a change."""
@@ -122,22 +132,19 @@ class Tx:
 
     def events(self, kind: str, author: str, each: Sequence[tuple[str | None, str | None, Mapping[str, Any]]]) -> None:
         """Write down the same kind of change of several cards: (card, run, payload)."""
-        for start in range(0, len(each), 500):
-            self.connection.execute(
-                tables.events.insert().values(
-                    [
-                        {
-                            "card_id": card_id,
-                            "run_id": run_id,
-                            "kind": kind,
-                            "author": author,
-                            "payload": {key: value for key, value in payload.items() if value is not None},
-                            "created_at": self.now,
-                        }
-                        for card_id, run_id, payload in each[start : start + 500]
-                    ]
-                )
-            )
+        rows = [
+            {
+                "card_id": card_id,
+                "run_id": run_id,
+                "kind": kind,
+                "author": author,
+                "payload": {key: value for key, value in payload.items() if value is not None},
+                "created_at": self.now,
+            }
+            for card_id, run_id, payload in each
+        ]
+        if rows:
+            self.connection.execute(_EVENT, rows if len(rows) > 1 else rows[0])
 
 
 class Database:
@@ -157,10 +164,8 @@ class Database:
         """Whether several hosts may share it."""
         return self.location.url is not None
 
-    def _tx(self, connection: sa.Connection) -> Tx:
-        if self._clock is None:
-            return Tx(connection, sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double))
-        return Tx(connection, sa.literal(self._clock.now(), sa.Double))
+    def _tx(self, connection: sa.Connection, now: float | None = None) -> Tx:
+        return Tx(connection, self._clock.now() if self._clock is not None else now)
 
     @contextmanager
     def read(self) -> Iterator[Tx]:
@@ -177,10 +182,12 @@ class Database:
         with self._faults(), self._engine.connect() as connection:
             kept: BoardError | None = None
             with connection.begin():
+                now: float | None = None
                 if alone and self.is_postgres:
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(self._lock)))
+                    lock = sa.select(sa.func.pg_advisory_xact_lock(self._lock).label("taken")).subquery()
+                    now = float(connection.execute(sa.select(SERVER_NOW, lock.c.taken)).scalar_one())
                 try:
-                    yield self._tx(connection)
+                    yield self._tx(connection, now)
                 except BoardError as refusal:
                     if not refusal.keep:
                         raise
@@ -281,11 +288,10 @@ def open_database(
 
 def _postgres(location: Location, url: str) -> sa.Engine:
     try:
-        return sa.create_engine(
+        engine = sa.create_engine(
             _server(url),
             pool_size=4,
             max_overflow=8,
-            pool_pre_ping=True,
             connect_args={"connect_timeout": 10, "application_name": "hermes"},
             execution_options={"schema_translate_map": {None: location.schema}},
         )
@@ -293,6 +299,23 @@ def _postgres(location: Location, url: str) -> sa.Engine:
         raise OperatorError(
             f"a board on PostgreSQL needs its driver ({error}): pip install 'hermes-tasktree[postgres]'"
         ) from error
+
+    @sa.event.listens_for(engine, "checkin")
+    def note(_connection: Any, record: Any) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    @sa.event.listens_for(engine, "checkout")
+    def look(connection: Any, record: Any, _proxy: object) -> None:
+        # Asking before every transaction would cost a fifth of a claim; a server that restarted was idle for us too.
+        if time.monotonic() - record.info.get("idle_since", time.monotonic()) < _TRUSTED_SECONDS:
+            return
+        try:
+            connection.execute("SELECT 1")
+            connection.rollback()
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise sa.exc.DisconnectionError(str(error)) from error
+
+    return engine
 
 
 def _sqlite(path: Path, durability: Durability, max_pages: int | None) -> sa.Engine:

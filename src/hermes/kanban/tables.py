@@ -138,12 +138,20 @@ cards = sa.Table(
     _text("created_card", null=True),
     _text("created_run", null=True),
     _text("current_run_id", null=True),
+    # The run whose process is not known to be gone; kept here so that a claim looks at one table alone.
+    _text("busy_run", null=True),
     _text("claim_token", null=True),
     _time("claim_expires"),
     _text("stop_requested", null=True),
     _text("stop_reason", null=True),
     # The order in which cards are taken; a claim reads it from its beginning and stops at the first that fits.
     sa.Index("cards_queue", "status", sa.text("priority DESC"), "seq"),
+    sa.Index(
+        "cards_busy",
+        "busy_run",
+        sqlite_where=sa.text("busy_run IS NOT NULL"),
+        postgresql_where=sa.text("busy_run IS NOT NULL"),
+    ),
     # Every key once among the cards that are not put away.
     sa.Index(
         "cards_key",
