@@ -25,6 +25,7 @@ from hermes.environments.docker import Docker, DockerSettings
 from hermes.environments.enclosure import Enclosure, Host
 from hermes.environments.files import LocalFiles
 from hermes.environments.local import LocalEnvironment, LocalSettings
+from hermes.environments.git_shadow import GitShadow
 from hermes.environments.sandbox import Bubblewrap, SandboxSettings
 from hermes.environments.scrub import command_environment
 from hermes.runtime.processes import tell_process
@@ -152,9 +153,9 @@ class Places:
         folder = isolation.top if isolation is not None else task.scope.workspace
         if kind == "sandbox":
             environment = command_environment(self._source, self._local.env_passthrough)
-            return self._bubblewrap.sandbox(task.id, folder, state_dir, environment)
+            return self._bubblewrap.sandbox(task.id, folder, state_dir, environment, _shadow(task, state_dir))
         if kind == "docker":
-            return self._docker.container(task.id, folder, state_dir, task.spec.image)
+            return self._docker.container(task.id, folder, state_dir, task.spec.image, _shadow(task, state_dir))
         if kind == "local" and isolation is not None:
             environment = command_environment(self._source, self._local.env_passthrough)
             files = LocalFiles(isolation.checkout or isolation.origin, isolation.top)
@@ -174,3 +175,11 @@ class Places:
         """End what the sandboxes still run. To be awaited shielded."""
         with held(self._parts.hold):
             await anyio.to_thread.run_sync(self._bubblewrap.close)
+
+
+def _shadow(task: Task, state_dir: Path) -> GitShadow | None:
+    """What commands behind a boundary see of the repository of a task's worktree."""
+    isolation = task.spec.isolation
+    if isolation is None or isolation.mode != "worktree":
+        return None
+    return GitShadow(state_dir, isolation.repository, isolation.record, isolation.branch)

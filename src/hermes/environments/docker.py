@@ -22,7 +22,9 @@ from hermes.core.environment import EnvironmentKind, Files
 from hermes.core.errors import OperatorError
 from hermes.environments.bounded import BoundedFiles, Mount
 from hermes.environments.enclosure import Launch, Shell
+from hermes.environments.git_shadow import GitShadow, identity
 from hermes.environments.process import CALL_KEY
+from hermes.environments.project import protected_mounts
 
 __all__ = ["Container", "Docker", "DockerSettings"]
 
@@ -71,6 +73,7 @@ class Docker:
         self._is_gone = is_gone
         self._lock = threading.Lock()
         self._images: set[str] = set()
+        self.identity = b""
         self._swept = False
 
     @property
@@ -117,6 +120,7 @@ class Docker:
                 if reason:
                     raise OperatorError(f"environment_unavailable: containers cannot be had here: {reason}")
                 self._sweep()
+                self.identity = identity()
                 self._swept = True
             if image in self._images:
                 return
@@ -137,9 +141,15 @@ class Docker:
             if owner and owner != self.settings.owner and self._is_gone(owner):
                 self.call("rm", "-f", container, timeout=DO)
 
-    def container(self, task_id: str, workspace: str, state_dir: Path, image: str = "") -> Container:
-        """The container of one task, not started yet."""
-        return Container(self, task_id, workspace, state_dir, image or self.settings.image)
+    def container(
+        self, task_id: str, workspace: str, state_dir: Path, image: str = "", shadow: GitShadow | None = None
+    ) -> Container:
+        """The container of one task, not started yet; `shadow` is what it sees of its worktree's repository."""
+        return Container(self, task_id, workspace, state_dir, image or self.settings.image, shadow)
+
+
+def _volume(mount: Mount) -> str:
+    return f"{mount.outside}:{mount.inside}{'' if mount.writable else ':ro'}"
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
@@ -152,7 +162,9 @@ class Container:
 
     kind: EnvironmentKind = "docker"
 
-    def __init__(self, maker: Docker, task_id: str, workspace: str, state_dir: Path, image: str) -> None:
+    def __init__(
+        self, maker: Docker, task_id: str, workspace: str, state_dir: Path, image: str, shadow: GitShadow | None
+    ) -> None:
         self._maker = maker
         self._task_id = task_id
         self._image = image
@@ -160,6 +172,7 @@ class Container:
         self._tmp = state_dir / "tmp"
         self._threads: anyio.CapacityLimiter | None = None
         self._running = False
+        self._shadow = shadow
         self.name = f"hermes-{maker.settings.home[:8]}-{task_id}"
         self.state_dir = self.output_dir = state_dir / "shell"
         self.environment = {"HOME": _HOME, "TERM": "dumb", **maker.settings.variables}
@@ -184,6 +197,11 @@ class Container:
         for folder in (self.state_dir, self._tmp / "home"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._maker.ready(self._image)
+        if self._shadow is not None:
+            self._shadow.prepare()
+        user = self._maker.identity
+        if user and not (self._tmp / "home" / ".gitconfig").exists():
+            (self._tmp / "home" / ".gitconfig").write_bytes(user)
         started = self._maker.call(*self._arguments(), timeout=DO)
         if started.returncode != 0:  # one of this name was left by the process that had the task before
             self._maker.call("rm", "-f", self.name, timeout=DO)
@@ -207,6 +225,7 @@ class Container:
             f"{self._workspace}:{self._workspace}",
             f"{self._tmp}:/tmp",
             f"{self.state_dir}:{self.state_dir}",
+            *(_volume(mount) for mount in self._seen()),
             *settings.volumes,
         )
         return [
@@ -220,6 +239,11 @@ class Container:
             *(part for volume in volumes for part in ("--volume", volume)),
             "--workdir", self._workspace, *settings.extra, self._image, "sleep", "infinity",
         ]  # fmt: skip
+
+    def _seen(self) -> list[Mount]:
+        """What of its repository, and of what it may not change there, is mounted."""
+        shadow = self._shadow.mounts() if self._shadow is not None else []
+        return [*shadow, *protected_mounts(self._workspace)]
 
     def prologue(self, shell: Shell) -> Sequence[str]:
         """The engine sets the limits."""
@@ -238,11 +262,14 @@ class Container:
             self._maker.call("exec", self.name, "sh", "-c", _END, "end", f"{CALL_KEY}={call_key}", timeout=DO)
 
     def remarks(self) -> tuple[str, ...]:
-        """None."""
-        return ()
+        """That commits could not be brought home."""
+        failed = self._shadow.bring_home() if self._shadow is not None else ""
+        return (failed,) if failed else ()
 
     def close(self) -> None:
         """Remove the container and with it what still runs in it."""
         if self._running:
+            if self._shadow is not None:
+                self._shadow.bring_home()
             self._running = False
             self._maker.call("rm", "-f", self.name, timeout=DO)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,8 @@ from hermes.core.errors import OperatorError
 from hermes.environments.bounded import BoundedFiles, Mount
 from hermes.environments.cgroup import ControlGroup, ControlGroups
 from hermes.environments.enclosure import Launch, Shell, find_shell
+from hermes.environments.git_shadow import GitShadow, identity
+from hermes.environments.project import project_mounts, protected_mounts, toolchain_mounts
 from hermes.environments.spawner import Spawner
 from hermes.environments.system_files import system_etc, system_links, system_mounts
 
@@ -33,10 +35,9 @@ _KEYS = """
     .ssh .gnupg .aws .azure .kube .docker .config/gcloud .config/gh .config/hub .netrc .git-credentials .npmrc .pypirc
     .cargo/credentials.toml .local/share/keyrings .mozilla .config/google-chrome .config/chromium .password-store
 """.split()
-#: Below a repository, read-only: git on this machine would run what is written there.
-_GIT = (".git/config", ".git/hooks", ".git/config.worktree", ".git/info/attributes")
 #: Where a task's home really stands: one directory less to mount.
 _HOME = "/tmp/home"  # noqa: S108  the task's own
+_SHELLS = "/usr/bin:/bin:/usr/local/bin"
 _MIB = 1024 * 1024
 
 
@@ -65,6 +66,7 @@ class Bubblewrap:
     ) -> None:
         self.settings = settings
         self.system: tuple[Mount, ...] = ()
+        self.identity = b""
         self._cache = cache
         self.spawner = Spawner()
         self._search = path or os.environ.get("PATH", os.defpath)
@@ -95,6 +97,7 @@ class Bubblewrap:
             self._groups.sweep()
         if not self.system:
             etc = Mount(inside="/etc", outside=str(system_etc(self._cache)))
+            self.identity = identity()
             self.system = (*system_mounts(), etc)
         return self._program, self._groups
 
@@ -104,12 +107,10 @@ class Bubblewrap:
         workspace: str,
         state_dir: Path,
         environment: Mapping[str, str],
-        *,
-        writable: Iterable[str] = (),
-        readable: Iterable[str] = (),
+        shadow: GitShadow | None = None,
     ) -> Sandbox:
-        """The sandbox of one task; `writable` and `readable` are paths beside the workspace that it needs."""
-        return Sandbox(self, task_id, workspace, state_dir, environment, tuple(writable), tuple(readable))
+        """The sandbox of one task; `shadow` is what it sees of the repository that its worktree belongs to."""
+        return Sandbox(self, task_id, workspace, state_dir, environment, shadow)
 
     def close(self) -> None:
         """End the thread that starts commands, and with it what still runs. Safe to call twice."""
@@ -162,7 +163,8 @@ _NAMESPACES = (
 def _fixed() -> list[str]:
     """What every sandbox has."""
     links = [part for path, target in system_links() for part in ("--symlink", target, path)]
-    return [*links, "--proc", "/proc", "--dev", "/dev"]
+    # Settings of the kernel in /proc are written by the rights of root's files alone, without a capability.
+    return [*links, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
 
 
 class Sandbox:
@@ -177,16 +179,14 @@ class Sandbox:
         workspace: str,
         state_dir: Path,
         environment: Mapping[str, str],
-        writable: tuple[str, ...],
-        readable: tuple[str, ...],
+        shadow: GitShadow | None,
     ) -> None:
         self._maker = maker
         self._settings = maker.settings
         self._task_id = task_id
         self._workspace = workspace
         self._tmp = state_dir / "tmp"
-        self._writable = writable
-        self._readable = readable
+        self._shadow = shadow
         self.state_dir = self.output_dir = state_dir / "shell"
         self._home = environment.get("HOME") or "/home/agent"
         dropped = ("TMPDIR", "SHELL")
@@ -196,6 +196,8 @@ class Sandbox:
         self._group: ControlGroup | None = None
         self._told = 0
         self._files: Files | None = None
+        self._seen: list[Mount] = []
+        self._linked = False
 
     @property
     def files(self) -> Files:
@@ -204,48 +206,52 @@ class Sandbox:
             self._maker.ready()
             for folder in (self.state_dir, self._tmp / "home"):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self._home.startswith("/tmp/"):  # noqa: S108  the task's own
+                (self._tmp / self._home[5:]).mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self._shadow is not None:
+                self._shadow.prepare()
             links = dict(system_links())
-            if self._home_is_link:
+            self._seen = self._mounts()
+            if self._linked:
                 links[self._home] = _HOME
-            self._files = BoundedFiles(self._mounts(), links, "the sandbox")
+            self._files = BoundedFiles(self._seen, links, "the sandbox")
         return self._files
 
     async def starting(self, work: Callable[[], T]) -> T:
         """On the one thread that lives as long as the runtime."""
         return await self._maker.spawner.run(work)
 
-    @property
-    def _home_is_link(self) -> bool:
-        """Whether the home's path can be a link to the task's own; not where something is mounted there or below."""
-        below = self._home.rstrip("/") + "/"
-        return not any(mount.inside.startswith(below) or mount.inside == self._home for mount in self._mounts())
-
     def _mounts(self) -> list[Mount]:
-        """What the task sees; later ones lie over earlier ones."""
+        """What the task sees; inner ones come after those they lie in."""
+        workspace, home, settings = self._workspace, self._home, self._settings
+        user = os.path.expanduser("~")
         found = [
             *self._maker.system,
             Mount(inside="/tmp", outside=str(self._tmp), writable=True),  # noqa: S108  the task's own
-            *(Mount(inside=path, outside=path) for path in self._settings.readable if os.path.exists(path)),
-            *(Mount(inside=path, outside=path) for path in self._readable),
-            Mount(inside=self._workspace, outside=self._workspace, writable=True),
-            *(Mount(inside=path, outside=path, writable=True) for path in self._writable),
-            *self._covered(),
+            *(Mount(inside=path, outside=path) for path in settings.readable if os.path.exists(path)),
+            *toolchain_mounts(self.environment.get("PATH", ""), user, workspace),
+            *(self._shadow.mounts() if self._shadow is not None else project_mounts(workspace, user)),
+            Mount(inside=workspace, outside=workspace, writable=True),
+            *protected_mounts(workspace),
+            *self._hidden(user),
             Mount(inside=str(self.state_dir), outside=str(self.state_dir), writable=True),
         ]
-        return [mount for number, mount in enumerate(found) if not _again(mount, found[number + 1 :])]
+        below = home.rstrip("/") + "/"
+        if not any(mount.inside == home or below.startswith(mount.inside.rstrip("/") + "/") for mount in found):
+            self._linked = not any(mount.inside.startswith(below) for mount in found)
+            if not self._linked:
+                found.insert(0, Mount(inside=home, outside=str(self._tmp / "home"), writable=True))
+        last = {mount.inside: number for number, mount in enumerate(found)}
+        once = [mount for number, mount in enumerate(found) if last[mount.inside] == number]
+        return sorted(once, key=lambda mount: mount.inside.count("/"))
 
-    def _covered(self) -> list[Mount]:
-        """What lies in the workspace and is not the task's to read or to change."""
+    def _hidden(self, home: str) -> list[Mount]:
+        """What lies in the workspace and is not the task's to read."""
         inside = self._workspace.rstrip("/") + "/"
         hidden = [path for path in self._settings.hidden if path.startswith(inside)]
-        home = os.path.expanduser("~")
         if home == self._workspace or home.startswith(inside):
             hidden += [os.path.join(home, name) for name in _KEYS]
-        kept = [self._workspace + "/" + name for name in _GIT]
-        return [
-            *(Mount(inside=path, outside=path) for path in kept if os.path.lexists(path)),
-            *(Mount(inside=path, outside=None) for path in hidden if os.path.lexists(path)),
-        ]
+        return [Mount(inside=path, outside=None) for path in hidden if os.path.lexists(path)]
 
     def open(self) -> Shell:
         """Make its directories and its control group. Raises OSError, OperatorError."""
@@ -259,13 +265,16 @@ class Sandbox:
             lines = "; ".join(f'echo 0 > "${number}"' for number in range(1, len(enter) + 1))
             self._prefix = ["/bin/sh", "-c", f'{lines}; shift {len(enter)}; exec "$@"', "enter", *enter]
         self._prefix += [program, *_NAMESPACES, *([] if settings.network else ["--unshare-net"])]
-        for mount in self._mounts():
+        for mount in self._seen:
             self._prefix += _arguments(mount)
         self._prefix += _fixed()
-        if self._home_is_link:
+        if self._linked:
             self._prefix += ["--symlink", _HOME, self._home]
         self._prefix += ["--remount-ro", "/"]
-        return find_shell(self.environment["PATH"])
+        user = self._maker.identity
+        if user and not (self._tmp / "home" / ".gitconfig").exists():
+            (self._tmp / "home" / ".gitconfig").write_bytes(user)
+        return find_shell(_SHELLS)
 
     def prologue(self, shell: Shell) -> Sequence[str]:
         """Limits of each single process; they hold where there are no control groups too, and cannot be raised."""
@@ -286,25 +295,24 @@ class Sandbox:
         """Signals reach it: its processes are seen from here, and end with the first of them."""
 
     def remarks(self) -> tuple[str, ...]:
-        """That the memory was used up."""
-        if self._group is None:
-            return ()
-        told, self._told = self._told, self._group.out_of_memory
-        if self._told == told:
-            return ()
-        return (
-            f"A process was ended because the sandbox may use {self._settings.memory // _MIB} MB "
-            "(terminal.container_memory).",
-        )
+        """That the memory was used up, or that commits could not be brought home."""
+        failed = self._shadow.bring_home() if self._shadow is not None else ""
+        said = [failed] if failed else []
+        if self._group is not None:
+            told, self._told = self._told, self._group.out_of_memory
+            if self._told != told:
+                said.append(
+                    f"A process was ended because the sandbox may use {self._settings.memory // _MIB} MB "
+                    "(terminal.container_memory)."
+                )
+        return tuple(said)
 
     def close(self) -> None:
         """Remove the control group; what stands in its /tmp and home stays for a task that goes on later."""
+        if self._shadow is not None and self._files is not None:
+            self._shadow.bring_home()
         if self._group is not None:
             self._group.close()
-
-
-def _again(mount: Mount, later: Sequence[Mount]) -> bool:
-    return any(other.inside == mount.inside for other in later)
 
 
 def _arguments(mount: Mount) -> list[str]:

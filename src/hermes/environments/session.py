@@ -9,9 +9,10 @@ followed, only a regular file of bounded size is read, and what is read only eve
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import shlex
+import shutil
 import stat
 import threading
 from collections.abc import Callable
@@ -68,8 +69,7 @@ class Session:
         if not content:
             return
         for stale in self._dir.glob("*_*.state"):  # of commands that a lost process was running
-            with contextlib.suppress(OSError):  # a directory of that name is none of ours
-                stale.unlink(missing_ok=True)
+            _remove(stale)
         parsed = _parse(content)
         if parsed is not None:
             self._state, self.cwd = parsed
@@ -133,8 +133,8 @@ class Session:
 
     def drop(self, name: str) -> None:
         """Forget what the command called `name` left (it was killed, or its end is of no interest). Raises OSError."""
-        (self._dir / f"{name}.command").unlink(missing_ok=True)
-        self._dump_path(name).unlink(missing_ok=True)
+        _remove(self._dir / f"{name}.command")
+        _remove(self._dump_path(name))
 
     def take(self, name: str, *, move: bool = True) -> None:
         """Adopt the state that the command called `name` left. Raises OSError.
@@ -161,7 +161,7 @@ class Session:
 
     def _write(self, name: str, content: bytes) -> None:
         temporary = self._dir / f"{name}.new"
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with open(os.open(temporary, flags, 0o600), "wb") as file:
             file.write(content)
@@ -173,16 +173,28 @@ class Session:
         return f"HOME ({home}) does not exist." if home and not self._is_folder(home) else ""
 
 
+def _remove(path: Path) -> None:
+    """Remove what stands there; a directory is none of ours and goes too. Raises OSError."""
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        shutil.rmtree(path)
+
+
 def _read(path: Path) -> bytes:
     """The content of a regular file, empty for anything else and for one that is too long. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):  # a link is none of ours
+            return b""
+        raise
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _STATE_LIMIT:
+        os.close(descriptor)
         return b""
     with open(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        whole = stat.S_ISREG(status.st_mode) and status.st_size <= _STATE_LIMIT
-        return file.read(_STATE_LIMIT) if whole else b""
+        return file.read(_STATE_LIMIT)
 
 
 def _parse(content: bytes) -> tuple[bytes, str] | None:

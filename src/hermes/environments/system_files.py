@@ -59,8 +59,11 @@ def system_etc(cache: Path) -> Path:
             for name, real, _ in there:
                 _copy(real, building / name)
             building.chmod(0o755)
-            with contextlib.suppress(FileExistsError):  # another process was faster
+            try:
                 building.rename(target)
+            except OSError:
+                if not target.is_dir():  # else another task or process was faster
+                    raise
         finally:
             shutil.rmtree(building, ignore_errors=True)
     os.utime(target)

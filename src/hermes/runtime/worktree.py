@@ -13,7 +13,7 @@ import msgspec
 
 from hermes.core.errors import OperatorError
 from hermes.core.result import WorkspaceReport
-from hermes.runtime.git import git, git_said
+from hermes.environments.git import git, git_said
 from hermes.runtime.isolation import Isolation
 
 __all__ = ["checkout_of", "make", "outside_state", "plan", "settle"]

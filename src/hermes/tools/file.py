@@ -109,10 +109,12 @@ class FileAccess:
 
     def load(self, path: str, limit: int) -> bytes:
         """The bytes of a regular file (blocking). Raises OSError, and ToolError for what is longer or no file."""
-        with open(self._files.open(path), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ToolError(f"{path} is no regular file (a device, pipe or socket).")
+        descriptor = self._files.open(path)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise ToolError(f"{path} is no regular file (a device, pipe or socket).")
+        with open(descriptor, "rb") as file:
             if status.st_size > limit:
                 raise ToolError(f"{path} has {status.st_size} bytes, more than {limit}; use head, tail or grep on it.")
             return file.read(limit)

@@ -1,0 +1,100 @@
+"""What of a project a sandbox sees beside its workspace, and what in the workspace it may not change.
+
+Git on this machine runs what the settings and hooks of a repository say; so they are read-only inside, and neither they
+nor the directory they lie in can be exchanged. Programs of the user's own (a virtual environment, a compiler in the
+home) are seen when they are on PATH. Looks only; changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from hermes.environments.bounded import Mount
+
+__all__ = ["project_mounts", "protected_mounts", "toolchain_mounts"]
+
+#: Directories in which programs of a user stand and nothing secret, seen as a whole where one below is on PATH.
+_TOOLS = re.compile(
+    r"(/.*?/(?:\.pyenv|\.nvm|\.rbenv|\.asdf|\.volta|\.bun|\.deno|\.rustup|\.sdkman|\.local/share/mise|\.local/share/uv"
+    r"|(?:mini|ana)conda3|miniforge3))(?:/|$)"
+)
+
+
+def project_mounts(workspace: str, home: str) -> list[Mount]:
+    """The checkout around a workspace (read-only), the repository of a linked one, and what is kept from being changed.
+
+    A directory that is the home, or holds it, is never seen as a whole.
+    """
+    found: list[Mount] = []
+    root = next((str(path) for path in (Path(workspace), *Path(workspace).parents) if (path / ".git").exists()), "")
+    if not root or root != workspace and (home == root or home.startswith(root.rstrip("/") + "/")):
+        return []
+    if root != workspace:
+        found.append(Mount(inside=root, outside=root))
+    link = os.path.join(root, ".git")
+    if os.path.islink(link):
+        return found
+    if os.path.isfile(link):
+        repository = _repository(link)
+        if repository:
+            found.append(Mount(inside=repository, outside=repository))
+    return found
+
+
+def protected_mounts(workspace: str) -> list[Mount]:
+    """What in the workspace is not the task's to change."""
+    place = os.path.join(workspace, ".git")
+    if os.path.islink(place) or not os.path.exists(place):
+        return []
+    if os.path.isfile(place):
+        return [Mount(inside=place, outside=place)]
+    if not os.path.exists(os.path.join(place, "HEAD")):
+        return []
+    os.makedirs(os.path.join(place, "hooks"), exist_ok=True)
+    kept = [
+        path for name in ("config", "hooks", "config.worktree") if os.path.exists(path := os.path.join(place, name))
+    ]
+    # mounted upon itself, so that it cannot be renamed and another one put in its place
+    return [Mount(inside=place, outside=place, writable=True), *(Mount(inside=path, outside=path) for path in kept)]
+
+
+def _repository(link: str) -> str:
+    """The repository that a linked checkout belongs to, if the repository says so too; a task may have written the
+    link."""
+    try:
+        record = Path(Path(link).read_text(encoding="utf-8").removeprefix("gitdir:").strip())
+        back = (record / "gitdir").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+    repository = record.parent.parent
+    whole = record.parent.name == "worktrees" and all((repository / name).exists() for name in ("HEAD", "objects"))
+    return str(repository) if whole and os.path.realpath(back) == os.path.realpath(link) else ""
+
+
+def toolchain_mounts(path: str, home: str, workspace: str) -> list[Mount]:
+    """Read-only directories of programs on PATH that are not part of the system."""
+    found: dict[str, None] = {}
+    for folder in path.split(":"):
+        if not os.path.isabs(folder) or not os.path.isdir(folder) or folder.startswith(("/usr/", "/bin", "/sbin")):
+            continue
+        if folder.startswith(workspace.rstrip("/") + "/"):
+            continue
+        known = _TOOLS.match(folder)
+        environment = os.path.dirname(folder)
+        if os.path.isfile(os.path.join(environment, "pyvenv.cfg")):
+            found[environment] = None
+        else:
+            found[known[1] if known else folder] = None
+    for python in (*(f"{folder}/bin/python" for folder in found), f"{workspace}/.venv/bin/python"):
+        real = os.path.realpath(python)
+        prefix = os.path.dirname(os.path.dirname(real))
+        named = os.path.basename(real).startswith("python") and os.path.basename(os.path.dirname(real)) == "bin"
+        if named and os.path.isfile(real) and not prefix.startswith("/usr") and os.path.isdir(f"{prefix}/lib"):
+            found[prefix] = None
+    return [Mount(inside=each, outside=each) for each in found if each not in ("/", home) and not _holds(each, home)]
+
+
+def _holds(folder: str, path: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")

@@ -1,0 +1,263 @@
+"""The sandbox: what is seen inside, what is not, what ends, and what it says where it cannot be had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from hermes.core.errors import OperatorError
+from hermes.core.scope import CallKey, TaskScope
+from hermes.environments.cgroup import ControlGroups
+from hermes.environments.local import LocalEnvironment, LocalSettings
+from hermes.environments.output import OutputLimits
+from hermes.environments.process import processes_of_call
+from hermes.environments.sandbox import Bubblewrap, SandboxSettings
+from hermes.environments.scrub import command_environment
+
+pytestmark = [pytest.mark.anyio, pytest.mark.may_block]
+KEY = CallKey("sa-1", 1, 0)
+MIB = 1024 * 1024
+Make = Callable[..., LocalEnvironment]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    path = tmp_path / "project"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+async def make(tmp_path: Path, work: Path, needs_tool: Any, anyio_backend: str) -> AsyncIterator[Make]:
+    needs_tool("bwrap")
+    made: list[LocalEnvironment] = []
+    makers: list[Bubblewrap] = []
+
+    def build(
+        task_id: str = "sa-1", *, workspace: Path | None = None, groups: ControlGroups | None = None, **limits: Any
+    ) -> LocalEnvironment:
+        maker = Bubblewrap(SandboxSettings(**limits), tmp_path / "cache", groups=groups)
+        folder = str(workspace or work)
+        state = tmp_path / "state" / task_id
+        environment = LocalEnvironment(
+            TaskScope(task_id=task_id, session_id="s", root_id="r", workspace=folder),
+            state,
+            source=os.environ,
+            commands=anyio.CapacityLimiter(4),
+            settings=LocalSettings(grace=0.3, output=OutputLimits(visible=2_000, memory=20_000, disk=200_000)),
+            enclosure=maker.sandbox(task_id, folder, state, command_environment(os.environ)),
+        )
+        made.append(environment)
+        makers.append(maker)
+        return environment
+
+    yield build
+    for environment in made:
+        await environment.close()
+    for maker in makers:
+        maker.close()
+
+
+async def test_a_session_lasts_as_on_the_host(make: Make, work: Path) -> None:
+    env = make()
+    (work / "a").write_text("A")
+    await env.run("cat a; export X=1; f() { echo f$X; }; mkdir sub; cd sub; echo t > /tmp/t; echo h > ~/h", key=KEY)
+    result = await env.run("pwd; f; cat /tmp/t ~/h; exit 7", key=KEY)
+    assert (result.output, result.exit_code, result.notes) == (f"{work}/sub\nf1\nt\nh\n", 7, ())
+    assert not Path("/tmp/t").exists(), "its /tmp is its own"
+    assert env.resolve("~/h") == os.environ["HOME"] + "/h"
+    with open(env.files.open(env.resolve("~/h")), encoding="utf-8") as file:
+        assert file.read() == "h\n", "file tools see what commands see"
+    env.files.replace("/tmp/from-a-tool", b"tool")
+    assert (await env.run("cat /tmp/from-a-tool", key=KEY)).output == "tool"
+
+
+async def test_nothing_of_the_user_and_of_other_tasks_is_seen(
+    make: Make, tmp_path: Path, work: Path, home: Path
+) -> None:
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "id").write_text("SECRET")
+    other = make("sa-2")
+    await other.run("echo SECRET > /tmp/x; export TOKEN=SECRET", key=CallKey("sa-2", 1, 0))
+    env = make()
+    result = await env.run(
+        f"cat {home}/.ssh/id ~/.ssh/id {tmp_path}/state/sa-2/tmp/x {tmp_path}/state/sa-2/shell/* /etc/shadow /tmp/x; "
+        "ls /root /home /var /srv /mnt /sys /run; cat /proc/1/environ | tr '\\0' '\\n' | grep -c TOKEN; env",
+        key=KEY,
+    )
+    assert "SECRET" not in result.output and "root:x" not in result.output
+    listed = await env.run("ls /proc | grep -c '^[0-9]'; ls /", key=KEY)
+    assert int(listed.output.split()[0]) <= 5, "other processes are not seen"
+
+
+async def test_what_reaches_into_the_machine_fails(make: Make) -> None:
+    attempts = (
+        "touch /usr/x", "touch /etc/x", "touch /x", "mkdir /opt/x", "echo x > /proc/sys/kernel/hostname",
+        "echo c > /proc/sysrq-trigger",
+        "cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern", "echo 1 > /proc/sys/vm/drop_caches",
+        "mount -t tmpfs none /tmp", "umount /proc", "unshare -U true", "mknod /tmp/d b 8 0", "hostname evil",
+        "chroot / true", "ulimit -Hd unlimited", "dd if=/dev/sda count=1", "cat /dev/mem", "kill -9 1",
+        "nsenter -t 1 -m true", "python3 -c 'import os; os.setns(os.open(\"/proc/1/ns/user\", 0), 0)'",
+    )  # fmt: skip
+    env = make()
+    through = [attempt for attempt in attempts if (await env.run(attempt, key=KEY)).exit_code == 0]
+    assert through == ["kill -9 1"], "that signal is sent and ignored"
+    assert not Path("/usr/x").exists() and not Path("/etc/x").exists()
+
+
+async def test_there_is_no_network_unless_it_is_allowed(make: Make) -> None:
+    code = "import socket; s = socket.socket(); s.settimeout(2); s.connect(('127.0.0.1', PORT))"
+    with await anyio.to_thread.run_sync(lambda: __import__("socket").create_server(("127.0.0.1", 0))) as server:
+        command = f'python3 -c "{code.replace("PORT", str(server.getsockname()[1]))}"'
+        closed = await make().run(command, key=KEY)
+        opened = await make("sa-2", network=True).run(command, key=CallKey("sa-2", 1, 0))
+    assert "refused" in closed.output and closed.exit_code == 1
+    assert opened.exit_code == 0, opened.output
+
+
+async def test_the_settings_and_hooks_of_a_repository_are_not_its_to_change(make: Make, work: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(work)], check=True)
+    before = (work / ".git" / "config").read_text()
+    attempts = (
+        "echo x > .git/hooks/pre-commit", "git config core.fsmonitor evil", "mv .git .old", "rm -rf .git/hooks",
+        "mv .git/config .git/c2", "ln -sf /tmp/evil .git/config",
+    )  # fmt: skip
+    env = make()
+    assert [attempt for attempt in attempts if (await env.run(attempt, key=KEY)).exit_code == 0] == []
+    assert (work / ".git" / "config").read_text() == before and not (work / ".git" / "hooks" / "pre-commit").exists()
+    identity = "git -c user.name=a -c user.email=b"
+    result = await env.run(f"echo 1 > f && git add f && {identity} commit -qm one && git log --format=%s", key=KEY)
+    assert result.output == "one\n", "ordinary work goes on"
+    with pytest.raises(OSError):
+        env.files.replace(f"{work}/.git/config", b"evil")
+
+
+async def test_memory_processes_file_size_and_output_are_limited(make: Make) -> None:
+    env = make(memory=128 * MIB, processes=40, file_size=MIB)
+    result = await env.run("python3 -c 'x = bytearray(300 << 20)'", key=KEY)
+    assert result.exit_code != 0 and "MemoryError" in result.output
+    result = await env.run("head -c 3000000 /dev/zero > big; stat -c %s big", key=KEY)
+    assert int(result.output.split()[-1]) <= MIB
+    result = await env.run("yes", key=KEY)
+    assert result.stopped == "output"
+    result = await env.run("sleep 30", key=KEY, timeout=0.2)
+    assert result.stopped == "timeout" and result.exit_code is None
+
+
+async def test_a_fork_bomb_stays_inside(make: Make) -> None:
+    groups = ControlGroups.find()
+    if not groups.version and os.getuid() == 0:
+        pytest.skip(f"root without control groups has no limit of processes: {groups.reason}")
+    env = make(processes=60)
+    result = await env.run("f() { f | f & }; f 2>/dev/null; sleep 0.5; echo over", key=KEY, timeout=10)
+    assert "over" in result.output or result.stopped
+    assert processes_of_call("sa-1:") == []
+    assert (await env.run("echo fine", key=KEY)).output == "fine\n"
+
+
+async def test_memory_of_all_processes_together_is_limited(make: Make) -> None:
+    if not ControlGroups.find().version:
+        pytest.skip("no control groups can be made here")
+    code = "import os,time\nfor _ in range(4):\n  if not os.fork(): x = bytearray(60 << 20); time.sleep(1); os._exit(0)"
+    env = make(memory=128 * MIB)
+    result = await env.run(f"python3 -c '{code}\nprint([os.wait()[1] for _ in range(4)])'", key=KEY)
+    assert "9" in result.output and any("128 MB" in note for note in result.notes)
+    assert (await env.run("true", key=KEY)).notes == (), "that is said once"
+
+
+async def test_everything_ends_with_its_command_and_at_close(make: Make) -> None:
+    env = make()
+    result = await env.run("setsid sleep 300 & nohup sleep 300 & disown; echo started", key=KEY)
+    assert result.output == "started\n" and "ends with the command" in result.notes[0]
+    info = await env.start("setsid sleep 300 & sleep 300", key=KEY)
+    assert info.state == "running"
+    await env.close()
+    assert processes_of_call("sa-1:") == []
+
+
+async def test_state_is_taken_up_by_another_process(make: Make) -> None:
+    await make().run("cd /tmp; export KEPT=1; echo x > kept", key=KEY)
+    assert (await make().run("echo $KEPT; pwd; cat kept", key=KEY)).output == "1\n/tmp\nx\n"
+
+
+async def test_long_output_can_be_read_inside_and_by_the_file_tools(make: Make) -> None:
+    env = make()
+    result = await env.run("seq 20000", key=KEY)
+    assert result.truncated
+    assert (await env.run(f"tail -1 {result.output_path}", key=KEY)).output == "20000\n"
+    assert env.files.stat(result.output_path).st_size == result.total_bytes
+
+
+async def test_what_a_command_leaves_where_its_state_is_kept_misleads_nobody(make: Make, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("SECRET\0/\0done")
+    state = tmp_path / "state" / "sa-1" / "shell"
+    for trick in (
+        f"ln -s {secret} {state}/NAME.state; exec true", f"mkfifo {state}/NAME.state; exec true",
+        f"ln -sf {secret} {state}/shell.restore.new", f"mkdir {state}/NAME.state; exec true",
+        f"ln -sf {secret} {state}/NAME.txt; seq 20000", f"rm -rf {state}/*",
+    ):  # fmt: skip
+        env = make()
+        for number in range(1, 4):
+            await env.run(trick.replace("NAME", f"1_0_{number}"), key=KEY)
+        assert "SECRET" not in (await env.run("export; cat ~/../shell/*", key=KEY)).output
+        await env.close()
+        await make().run(f"rm -rf {state}/*; exec true", key=KEY)
+    assert secret.read_text() == "SECRET\0/\0done"
+
+
+async def test_a_workspace_that_is_the_home_hides_keys_and_the_home_of_this_program(make: Make, home: Path) -> None:
+    for name in (".ssh", ".hermes"):
+        (home / name).mkdir()
+        (home / name / "key").write_text("SECRET")
+    (home / "notes").write_text("notes")
+    env = make(workspace=home, hidden=(str(home / ".hermes"),))
+    result = await env.run("cat notes .ssh/key .hermes/key; echo new > written", key=KEY)
+    assert "notes" in result.output and "SECRET" not in result.output
+    assert (home / "written").exists()
+
+
+async def test_without_the_program_or_the_right_it_says_what_is_missing(tmp_path: Path) -> None:
+    nowhere = Bubblewrap(SandboxSettings(), tmp_path, path=str(tmp_path))
+    assert "install the package bubblewrap" in nowhere.why_not()
+    with pytest.raises(OperatorError, match="environment_unavailable.*bubblewrap"):
+        nowhere.ready()
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
+    program.chmod(0o755)
+    forbidden = Bubblewrap(SandboxSettings(), tmp_path, path=str(tmp_path))
+    assert "No permissions to create new namespace" in forbidden.why_not() and "forbidden here" in forbidden.why_not()
+
+
+async def test_a_killed_process_leaves_no_command_behind(tmp_path: Path, work: Path, needs_tool: Any) -> None:
+    needs_tool("bwrap")
+    program = f"""
+import os, subprocess
+from pathlib import Path
+from hermes.environments.sandbox import Bubblewrap, SandboxSettings
+maker = Bubblewrap(SandboxSettings(), Path({str(tmp_path / "cache")!r}))
+box = maker.sandbox("sa-1", {str(work)!r}, Path({str(tmp_path / "state")!r}), {{"PATH": os.environ["PATH"]}})
+box.open()
+launch = box.launch(["sh", "-c", "echo up; setsid sleep 300 & sleep 300"], {{"HERMES_CALL_KEY": "killed:1:0"}}, "/tmp")
+subprocess.run(launch.argv, env=launch.env, cwd=launch.cwd)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    assert processes_of_call("killed:")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 5
+    while processes_of_call("killed:") and time.monotonic() < deadline:
+        await anyio.sleep(0.01)
+    assert processes_of_call("killed:") == []
