@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from hermes.core.clock import held
 from hermes.core.errors import ModelError, UsageError
 from hermes.core.events import EntryAdded
 from hermes.core.messages import Assistant, Notice, ToolResult, User, plain_text
-from hermes.core.model import ModelRequest
+from hermes.core.model import Model, ModelRequest
 from hermes.core.result import TaskResult
 from hermes.runtime.cassette import Cassette, read_cassette
+from hermes.runtime.replaying import PATIENCE
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
-from hermes.testing.scripted import ScriptedModel, Step, call, hang, reply
+from hermes.testing.scripted import EndlessModel, ScriptedModel, Step, call, first_user_text, hang, reply
 from tests.delegation.family import answers, family
 
 NOBODY = ScriptedModel("nobody", [])
@@ -27,7 +29,7 @@ SETTINGS = {"delegation.max_spawn_depth": 3}
 
 
 async def record(
-    model: ScriptedModel, goal: str, tmp_path: Path, clock: VirtualClock, **options: Any
+    model: Model, goal: str, tmp_path: Path, clock: VirtualClock, **options: Any
 ) -> tuple[TaskResult, list[str]]:
     """Record a single request to `tape.jsonl`; returns its result and what its tasks' histories say."""
     async with open_lab(
@@ -191,6 +193,37 @@ async def test_ends_of_background_children_arrive_where_they_arrived(
     ]
     again, same, problems = await replay("parent", tmp_path, virtual_clock)
     assert same == told and again.summary == "slow has answered" and problems == []
+
+
+def busy(chance: random.Random) -> EndlessModel:
+    """A parent that starts children of both kinds over some turns while ends come in, everything after random waits."""
+
+    def script(request: ModelRequest) -> Step:
+        goal, turn = first_user_text(request), sum(isinstance(entry, Assistant) for entry in request.entries)
+        wait = chance.choice([0.0, 0.0, 0.5, 3.0, 20.0])
+        if "leaf" in goal:
+            if turn < chance.randint(0, 2):
+                return reply(calls=[call("terminal", command=f"echo {goal} {turn}")], delay=wait)
+            return reply(f"{goal} after {turn}", delay=wait)
+        if turn < 3:
+            calls = [call("delegate_task_async", goal=f"leaf {turn} {n}") for n in range(chance.randint(0, 3))]
+            calls += [call("delegate_task", goal=f"leaf {turn} sync")] * chance.randint(0, 1)
+            return reply(f"turn {turn}", calls=calls, delay=wait)
+        return reply(f"answer {turn}", delay=wait)
+
+    return EndlessModel(script, "m")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(10))
+async def test_whatever_the_timing_was_the_histories_are_the_same(
+    virtual_clock: VirtualClock, tmp_path: Path, seed: int
+) -> None:
+    _, told = await record(busy(random.Random(seed)), "parent", tmp_path, virtual_clock)
+    began = virtual_clock.now()
+    _, same, problems = await replay("parent", tmp_path, virtual_clock)
+    assert problems == [] and same == told
+    assert virtual_clock.now() - began < PATIENCE, "nothing had to be given up"
 
 
 @pytest.mark.anyio

@@ -98,6 +98,7 @@ class Player:
         self._trees: dict[str, list[str]] = {}
         for line in _entries(cassette):
             self._by_task.setdefault(line.task, []).append(line)
+        self._last = _last_replies(self._by_task, cassette)
         for name in self._by_task:
             self._trees.setdefault(_root(name), []).append(name)
 
@@ -132,7 +133,11 @@ class Player:
             raise self._refused(name, f"{self._of(name)}: request {turn} is not the recorded one: {'; '.join(wrong)}")
         order = self._order(name)
         order.happened(line.asked)
-        if not line.reply.cut:
+        end = self._last.get((name, turn))
+        if end is not None:  # all that comes of it is the end of the task, which has a place of its own
+            order.happened(line.seq)
+            await order.reach(end)
+        elif not line.reply.cut:
             await order.reach(line.seq)
         self._given.add((name, turn))
         order.happened(line.seq)
@@ -277,6 +282,18 @@ class Player:
 
 def _entries(cassette: Cassette) -> list[ReplyLine | CallLine]:
     return [*cassette.replies.values(), *cassette.calls.values()]
+
+
+def _last_replies(
+    by_task: Mapping[str, Sequence[ReplyLine | CallLine]], cassette: Cassette
+) -> dict[tuple[str, int], int]:
+    """The replies with which tasks ended, and the number of that end."""
+    found = {}
+    for name, lines in by_task.items():
+        last, end = max(lines, key=lambda line: line.seq), cassette.ends.get(name)
+        if end is not None and isinstance(last, ReplyLine) and not last.reply.cut:
+            found[name, last.turn] = end.seq
+    return found
 
 
 def _root(name: str) -> str:
