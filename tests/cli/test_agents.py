@@ -47,7 +47,7 @@ def test_the_list_with_what_cannot_be_used(hermes: Hermes, place: Path) -> None:
 def test_one_type(hermes: Hermes, place: Path) -> None:
     ran = hermes("agents", "show", "writer")
     assert "timeout         60 s" in ran.out
-    assert "Write  [31mwell." in ran.out
+    assert "Write well." in ran.out
     shown = json.loads(hermes("agents", "show", "tester", "--json").out)
     assert (shown["toolsets"], shown["tools"]) == (["terminal"], None)
 

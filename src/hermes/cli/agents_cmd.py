@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from hermes.cli.options import home_of
+from hermes.cli.render import printable
 from hermes.cli.screens import print_json, rows
 from hermes.core.errors import UsageError
 from hermes.delegation.agent_types import AgentCatalog, AgentType, agent_folders, load_agents
@@ -38,12 +39,12 @@ def list_(context: click.Context, /, as_json: bool) -> None:
         print_json({"agents": [_plain(agent) for agent in catalog.types.values()], "notes": catalog.notes})
         return
     if catalog.types:
-        table = [(agent.name, agent.source, _clean(agent.description)[:80]) for agent in catalog.types.values()]
+        table = [(agent.name, agent.source, printable(agent.description)[:80]) for agent in catalog.types.values()]
         click.echo(rows(table, indent=""))
     else:
         click.echo(f"no agent types yet: write {home / 'agents' / 'NAME.md'}, or .hermes/agents/NAME.md of a project")
     for note in catalog.notes:
-        click.echo(f"note: {_clean(note)}", err=True)
+        click.echo(f"note: {printable(note)}", err=True)
 
 
 @agents.command("show", epilog="\b\nExamples:\n  hermes agents show reviewer\n  hermes agents show reviewer --json")
@@ -71,9 +72,9 @@ def show(context: click.Context, /, name: str, as_json: bool) -> None:
         ("timeout", f"{agent.timeout:g} s" if agent.timeout is not None else "as configured"),
         ("max_iterations", str(agent.max_iterations or "as configured")),
     )
-    click.echo(rows([(label, _clean(value)) for label, value in fields], indent=""))
+    click.echo(rows([(label, value) for label, value in fields], indent=""))
     if agent.prompt:
-        click.echo("\n" + "\n".join(_clean(line) for line in agent.prompt.splitlines()))
+        click.echo("\n" + "\n".join(printable(line) for line in agent.prompt.splitlines()))
 
 
 def _catalog(context: click.Context) -> tuple[Path, AgentCatalog]:
@@ -84,8 +85,3 @@ def _catalog(context: click.Context) -> tuple[Path, AgentCatalog]:
 def _plain(agent: AgentType) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(agent)
     return fields
-
-
-def _clean(text: str) -> str:
-    # a file of somebody else's project must not write escape sequences to the terminal
-    return "".join(letter if letter.isprintable() or letter == "\t" else " " for letter in text)

@@ -22,6 +22,7 @@ from hermes.batch.settings import EFFORTS
 from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
 from hermes.cli.options import GlobalOptions, listened, options_of, refused
+from hermes.cli.render import printable
 from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.core.errors import UsageError
 
@@ -166,7 +167,7 @@ async def _run(options: JobOptions, parts: BatchParts) -> int:
                 options,
                 open_engine=parts.open_engine,
                 display=display,
-                say=click.echo,
+                say=lambda line: click.echo(printable(line)),
                 switch=switch,
                 data_dir=parts.data_dir,
                 ask=(lambda why: _ask(display, why)) if terminal and sys.stdin.isatty() else None,
@@ -192,7 +193,7 @@ async def _redraw(display: BarDisplay) -> None:
 
 def _display(terminal: bool, tree: Tree) -> Display:
     if not terminal:
-        return LineDisplay(lambda line: click.echo(line, err=True))
+        return LineDisplay(lambda line: click.echo(printable(line), err=True))
     # edge: costs 60 ms to import and is wanted only on a terminal
     from rich.console import Console
 

@@ -75,9 +75,7 @@ def list_(context: click.Context, /, word: str, provider: str, base_url: str, as
     for name, each in zip(names, profiles, strict=True):
         price = "" if each.price_input is None else f"${each.price_input:g} in, ${each.price_output:g} out per million"
         chosen = "*" if endpoint.model and same_model(name, endpoint.model) else " "
-        # what a server sends must not write escape sequences to the terminal
-        shown = "".join(letter for letter in name if letter.isprintable())
-        table.append((chosen, shown, f"{each.window // 1000}k", price))
+        table.append((chosen, name, f"{each.window // 1000}k", price))
     click.echo(rows(table, indent=""))
 
 

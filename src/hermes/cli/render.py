@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ __all__ = [
     "columns",
     "cost",
     "duration",
+    "escaped",
     "fitting",
     "one_line",
     "panel",
@@ -30,7 +32,7 @@ _ESCAPES = re.compile(
 #: What could still move the cursor, turn the direction of writing, or hide text: C0 without tab and line feed, C1,
 #: bidirectional marks, invisible fillers, interlinear and tag characters.
 _HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
 
@@ -38,6 +40,11 @@ def printable(text: str) -> str:
     """Return `text` without anything that acts on a terminal; lines and tabs stay, a lone CR ends a line."""
     text = scrub_surrogates(text).replace("\r\n", "\n").replace("\r", "\n")
     return _HARMFUL.sub("", _ESCAPES.sub("", text))
+
+
+def escaped(text: str) -> str:
+    """Return JSON with everything that acts on a terminal written as `\\uXXXX`, which means the same to a reader."""
+    return _HARMFUL.sub(lambda found: json.dumps(found.group())[1:-1], text)
 
 
 #: The beginning of an escape sequence whose end has not come yet.

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text as Cell
 
 from hermes.cli.options import home_of
+from hermes.cli.render import printable
 from hermes.cli.screens import print_json, rows, size_text, when
 from hermes.cli.sessions_change import delete, export, prune, rename
 from hermes.cli.sessions_read import journal, plain_task, read_whole, said
@@ -139,11 +140,6 @@ def _lines(entry: Entry, full: bool) -> list[str]:
 def _marked(who: str, text: str) -> list[str]:
     if not text:
         return []
-    lines = _printable(text).splitlines() or [""]
+    lines = printable(text).splitlines() or [""]
     gap = " " if who.endswith("→") else ": "
     return [f"{who}{gap}{lines[0]}", *(f"{' ' * (len(who) + len(gap))}{line}" for line in lines[1:])]
-
-
-def _printable(text: str) -> str:
-    # escape sequences in a stored tool result must not reach the terminal
-    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")

@@ -22,6 +22,7 @@ from hermes.compose.keys import KeyPools
 from hermes.compose.models import Models, address_of
 from hermes.compose.observing import observing
 from hermes.compose.parts import Assembly, Parts
+from hermes.compose.project import project_notes
 from hermes.compose.places import Places
 from hermes.compose.taping import taping, with_cassette
 from hermes.compose.web import Web
@@ -297,6 +298,7 @@ def _builder(
         prepare=delegation.prepare,
         accept=Acceptance(gate, timeout=settings.terminal.timeout, hold=parts.hold),
         around=tape.model if tape is not None else None,
+        project=project_notes(settings.agent.context_file_chars, parts.hold),
     )
 
 

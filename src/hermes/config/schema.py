@@ -95,6 +95,13 @@ class AgentSettings(_Section, frozen=True, kw_only=True):
         int | None,
         Meta(description="Model calls a task may make; `none`, `unlimited`, `inf`, 0, -1 and null mean unlimited."),
     ] = 90
+    context_file_chars: Annotated[
+        int,
+        Meta(
+            description="Characters of the project's `.hermes.md`, `AGENTS.md` or `CLAUDE.md` that are read; 0: none.",
+            ge=0,
+        ),
+    ] = 20_000
     api_max_retries: Annotated[int, Meta(description="Attempts at a model call; 1: none after a failure.", ge=1)] = 3
     reasoning_effort: Annotated[
         Effort, Meta(description="How much the model should think; `none` turns thinking off; empty: the model's own.")

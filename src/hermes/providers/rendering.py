@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from hermes.core.codec import encode_json
+from hermes.core.markers import defused, notice_block, steer_block
 from hermes.core.messages import (
     Assistant,
     Entry,
@@ -37,26 +38,8 @@ __all__ = [
     "steer_block",
 ]
 
-_MARKER = "OUT-OF-BAND USER MESSAGE"
-_NOTICE = "[RUNTIME NOTICE]\n{}\n[/RUNTIME NOTICE]"
 NO_RESULT = "[no result: this call did not finish]"
 NO_ANSWER = "[no answer]"
-
-
-def steer_block(text: str, nonce: str) -> str:
-    """Return a correction between its marker lines; the nonce is what gives it authority."""
-    marker = f"{_MARKER} {nonce}".rstrip()
-    return f"[{marker}]\n{text}\n[/{marker}]"
-
-
-def notice_block(text: str) -> str:
-    """Return what the runtime says between its marker lines."""
-    return _NOTICE.format(text)
-
-
-def defused(text: str) -> str:
-    """Spoil the marker in text that a tool or a child brings: it carries the user's authority."""
-    return text.replace(_MARKER, _MARKER.lower())
 
 
 def result_text(result: ToolResult) -> str:
@@ -142,7 +125,7 @@ class Rendering(ABC):
             partial = f"{entry.partial}\n" if entry.partial else ""
             self.said(f"{partial}[{entry.reason}]")
         elif isinstance(entry, Summary) and entry.text:
-            self.user((Text(f"[Summary of the conversation so far]\n{entry.text}"),))
+            self.user((Text(f"[Summary of the conversation so far]\n{defused(entry.text)}"),))
 
     def _begin(self) -> None:
         if not self.begun():

@@ -17,6 +17,7 @@ from typing import Any, Self
 import msgspec
 
 from hermes.core.errors import ModelError
+from hermes.core.markers import defused
 from hermes.core.messages import Assistant, Entry, Summary, Text, ToolResult, User, plain_text
 from hermes.core.model import (
     CallArguments,
@@ -219,7 +220,7 @@ def _plain_entries(entries: Sequence[Entry], bounds: Bounds) -> tuple[Entry, ...
                 text = _json({"thought": thought or "I can answer.", "answer": entry.text})
             plain.append(Assistant(text=text, at=entry.at))
         elif isinstance(entry, ToolResult):
-            output = plain_text(entry.content)
+            output = defused(plain_text(entry.content))
             if len(output) > bounds.output:
                 output = output[: bounds.output] + f"\n[cut: {len(output)} characters]"
             plain.append(User(content=(Text(f"Output of {entry.name}:\n{output or '(none)'}"),), at=entry.at))
