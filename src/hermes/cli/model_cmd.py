@@ -22,6 +22,7 @@ from hermes.credentials import Endpoint, is_embedded, is_local
 from hermes.credentials.keys import ADDRESSES, KEYLESS
 from hermes.providers.catalog import Catalog, adapter_of
 from hermes.providers.names import nearest, same_model
+from hermes.providers.profiles import REVIEWED
 
 __all__ = ["model"]
 
@@ -77,6 +78,7 @@ def list_(context: click.Context, /, word: str, provider: str, base_url: str, as
         chosen = "*" if endpoint.model and same_model(name, endpoint.model) else " "
         table.append((chosen, name, f"{each.window // 1000}k", price))
     click.echo(rows(table, indent=""))
+    click.echo(f"windows and prices as of {REVIEWED}; what `models` in config.yaml says wins", err=True)
 
 
 @model.command("providers", epilog="\b\nExamples:\n  hermes model providers\n  hermes model list --provider ollama")

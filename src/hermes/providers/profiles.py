@@ -1,8 +1,8 @@
 """What is known of well-known models beforehand: context window, largest output, prices.
 
-A dated table by name pattern (list prices as last reviewed in 2025-12, US dollars for a million tokens); the user's
-own figures win over it, and so does a cost that the provider reports. Open-weight models have no price here: it depends
-on who serves them. A name that matches nothing gets cautious defaults, never an error.
+A dated table by name pattern (list prices as of `REVIEWED`, US dollars for a million tokens); the user's own figures win
+over it, and so does a cost that the provider reports. Open-weight models have no price here: it depends on who serves
+them. A name that matches nothing gets cautious defaults, never an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from hermes.core.errors import ConfigError
 from hermes.core.messages import Usage
 from hermes.core.model import ModelProfile
 
-__all__ = ["cost_of", "profile_of", "with_cost"]
+__all__ = ["REVIEWED", "cost_of", "profile_of", "with_cost"]
+
+
+#: Month in which the table was last held against the providers' lists.
+REVIEWED = "2025-12"
 
 
 def _known(
