@@ -1,4 +1,5 @@
-"""The supervisor under any order of spawn, steer, check, collect, cancel, interrupt and failure, in simulated time.
+"""The supervisor under any order of spawn, steer, check, collect, cancel, interrupt, failure and loss of its process,
+in simulated time.
 
 What has to hold whatever happens: a task ends once; collecting returns; an end is told once, to whoever is left to hear
 it, and never lost; a correction is delivered, missed or refused, never forgotten; no more run than may; and with one
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from hermes.core.errors import AdmissionRefused, ModelError
+from hermes.core.errors import AdmissionRefused, ModelError, StoreError
 from hermes.core.events import EntryAdded, TaskEnded
 from hermes.core.limits import Limits
 from hermes.core.messages import Assistant, Notice, Text, plain_text
@@ -34,6 +35,8 @@ from hermes.core.model import ModelRequest
 from hermes.runtime.session import Session
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
+from hermes.store.memory import MemoryStore
+from hermes.store.ops import EventRow, Store, Ticket, Unit
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
 from hermes.testing.scripted import EndlessModel, call, first_user_text, hang, reply
@@ -77,6 +80,50 @@ def play(request: ModelRequest) -> object:
     return hang() if end == "hang" else reply("report", delay=seconds)
 
 
+class Refused:
+    """What becomes of a write in a process that is gone."""
+
+    done = True
+
+    async def wait(self) -> None:
+        raise StoreError("this process is gone")
+
+
+class Slow:
+    """A write that stands, of which its process hears later, or never."""
+
+    done = False
+
+    def __init__(self, inner: Ticket, process: ProcessStore) -> None:
+        self._inner = inner
+        self._process = process
+
+    async def wait(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.01)
+        if self._process.gone:
+            raise StoreError("this process is gone")
+        await self._inner.wait()
+
+
+class ProcessStore:
+    """The journal as one process sees it: once that is `gone`, nothing it writes arrives."""
+
+    def __init__(self, journal: MemoryStore) -> None:
+        self._journal = journal
+        self.gone = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def submit(self, unit: Unit) -> Ticket:
+        return Refused() if self.gone else Slow(self._journal.submit(unit), self)
+
+    def log(self, row: EventRow) -> None:
+        if not self.gone:
+            self._journal.log(row)
+
+
 class SupervisorMachine(RuleBasedStateMachine):
     """One runtime with one conversation, on a loop that turns only inside the rules."""
 
@@ -87,16 +134,31 @@ class SupervisorMachine(RuleBasedStateMachine):
         self.caps = caps
         self.clock = VirtualClock()
         self.loop = self.clock.loop()
-        self.stop = asyncio.Event()
+        self.journal = MemoryStore()
         self.ends: Counter[str] = Counter()
         self.told: Counter[str] = Counter()
         self.collects: list[asyncio.Task[bool]] = []
         self.receipts: list[tuple[str, str]] = []
-        opened: asyncio.Future[tuple[Lab, Session]] = self.loop.create_future()
-        self.main = self.loop.create_task(self._live(opened))
-        self.lab, self.session = self.loop.run_until_complete(opened)
+        self.lives = 0
+        self.begin("")
 
-    async def _live(self, opened: asyncio.Future[tuple[Lab, Session]]) -> None:
+    def begin(self, session: str) -> None:
+        """Open a process, with a new conversation or with one to take up."""
+        self.lives += 1
+        self.stop = asyncio.Event()
+        self.process = ProcessStore(self.journal)
+        opened: asyncio.Future[tuple[Lab, Session]] = self.loop.create_future()
+        self.main = self.loop.create_task(self._live(opened, self.stop, self.process, session))
+        self.run(asyncio.wait([self.main, opened], return_when=asyncio.FIRST_COMPLETED))
+        self.lab, self.session = opened.result() if opened.done() else self.main.result()
+
+    async def _live(
+        self,
+        opened: asyncio.Future[tuple[Lab, Session]],
+        stop: asyncio.Event,
+        process: ProcessStore,
+        session: str,
+    ) -> Any:
         values = {
             "runtime.max_running": self.caps[0],
             "delegation.max_concurrent_children": self.caps[1],
@@ -104,10 +166,17 @@ class SupervisorMachine(RuleBasedStateMachine):
             "delegation.max_spawn_depth": 4,
         }
         model = EndlessModel(play)
-        async with open_lab(model, workspace=self.workspace, clock=self.clock, settings=values) as lab:
-            lab.runtime.bus.subscribe(self._hear)
-            opened.set_result((lab, await lab.converse()))
-            await self.stop.wait()
+        shared: Callable[[Store], Store] = lambda _: process  # type: ignore[assignment,return-value]  # noqa: E731
+        async with open_lab(
+            model, workspace=self.workspace, clock=self.clock, settings=values, wrap_store=shared
+        ) as lab:
+            lab.runtime.bus.subscribe(lambda envelope: None if process.gone else self._hear(envelope))
+            if session:
+                main = await lab.assembly.recovery.adopt(session)
+                opened.set_result((lab, Session(main, lab.runtime.control)))
+            else:
+                opened.set_result((lab, await lab.converse()))
+            await stop.wait()
 
     def _hear(self, envelope: Any) -> None:
         event = envelope.event
@@ -153,7 +222,7 @@ class SupervisorMachine(RuleBasedStateMachine):
 
         self.run(work())
 
-    @rule(seconds=st.sampled_from([0.01, 0.5, 2.0, 20.0]))
+    @rule(seconds=st.sampled_from([0.005, 0.01, 0.5, 2.0, 20.0]))
     def pass_time(self, seconds: float) -> None:
         self.run(anyio.sleep(seconds))
 
@@ -201,6 +270,20 @@ class SupervisorMachine(RuleBasedStateMachine):
     @rule()
     def say(self) -> None:
         self.run(self.session.say("and now?"))
+
+    @rule(seconds=st.sampled_from([0.0, 3.0, 1_000.0]))
+    def lose_the_process(self, seconds: float) -> None:
+        """Nothing is ended: what was not written is gone, and another process takes the session up."""
+        known = {task.id: task.scope.parent_id for task in self.children}
+        self.process.gone = True
+        for waiting in self.collects:
+            waiting.cancel()
+        self.main.cancel()
+        self.run(asyncio.wait([self.main, *self.collects]))
+        self.collects = []
+        self.run(anyio.sleep(seconds))
+        self.begin(self.session.id)
+        assert {task.id: task.scope.parent_id for task in self.children} == known, "a task was lost or made twice"
 
     # -- what always holds ------------------------------------------------------------------------------------------
 

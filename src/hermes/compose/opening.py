@@ -22,8 +22,8 @@ from hermes.compose.keys import KeyPools
 from hermes.compose.models import Models, address_of
 from hermes.compose.observing import observing
 from hermes.compose.parts import Assembly, Parts
-from hermes.compose.project import project_notes
 from hermes.compose.places import Places
+from hermes.compose.project import project_notes
 from hermes.compose.taping import taping, with_cassette
 from hermes.compose.web import Web
 from hermes.config import Settings
@@ -32,6 +32,7 @@ from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.errors import StoreError, UsageError
 from hermes.core.events import TaskEnded, TaskQueued
+from hermes.core.ids import random_hex
 from hermes.core.scope import TaskScope
 from hermes.core.toolsets import ToolsetRegistry
 from hermes.credentials import known_secrets, settings_secrets
@@ -95,7 +96,8 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
     settings, home = parts.loaded.settings, parts.loaded.home
     redactor = _redactor(parts)
     if parts.memory:
-        async with _assembled(parts, redactor, MemoryStore(keep=not parts.traceless), "memory") as assembly:
+        store = parts.wrap_store(MemoryStore(keep=not parts.traceless))
+        async with _assembled(parts, redactor, store, random_hex(12)) as assembly:
             yield assembly
         return
     with held(parts.hold):
@@ -108,20 +110,20 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
             for stop in breaks:
                 stop(error)
 
-        store = await open_store(
+        journal = await open_store(
             parts.journal or home.database,
             durability=settings.store.durability,
             hold=parts.hold,
             on_broken=broken,
         )
-        store.submit(Unit(ops=(AddOwner(row=owner.row(parts.clock.now())),)))
+        journal.submit(Unit(ops=(AddOwner(row=owner.row(parts.clock.now())),)))
         try:
-            async with _assembled(parts, redactor, parts.wrap_store(store), owner.owner_id) as assembly:
+            async with _assembled(parts, redactor, parts.wrap_store(journal), owner.owner_id) as assembly:
                 breaks.append(assembly.runtime.supervisor.break_off)
                 yield assembly
         finally:
             with anyio.CancelScope(shield=True):
-                await store.close()
+                await journal.close()
     finally:
         with anyio.CancelScope(shield=True), held(parts.hold):
             await anyio.to_thread.run_sync(owner.release)
@@ -154,6 +156,7 @@ def _redactor(parts: Parts) -> Redactor:
 async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str) -> AsyncIterator[Assembly]:
     settings, home = parts.loaded.settings, parts.loaded.home
     keys = KeyPools(parts)
+    keys.on_secret = redactor.add
     catalog = Catalog(
         settings.models,
         attempts=settings.agent.api_max_retries,
@@ -170,6 +173,8 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         async with taping(parts, redactor, tasks, model) as tape:
             runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape, web, places)
             runtime.bus.subscribe(keys.note, types=(TaskEnded,))
+            if tape is not None:
+                runtime.bus.subscribe(tape.hear, types=(TaskQueued, TaskEnded))
             sharing = () if parts.memory else keys.sharing(owner)
             async with (
                 observing(parts, runtime, delegation, redactor, catalog),
@@ -197,28 +202,28 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         with anyio.CancelScope(shield=True):
             await keys.close()
             await web.close()
+            await places.close()
             await catalog.close()
 
 
-            await places.close()
-def _wire(
-    parts: Parts,
-    redactor: Redactor,
 def _state_dir(parts: Parts) -> Callable[[Task], str]:
     root = str(parts.state_root or parts.loaded.home.tasks_dir)
     return lambda task: f"{root}/{task.scope.session_id}/{task.id}"
 
 
+def _wire(
+    parts: Parts,
+    redactor: Redactor,
     store: Store,
     owner: str,
     models: Models,
     tasks: dict[str, Task],
     tape: Tape | None,
     web: Web,
+    places: Places,
 ) -> tuple[Runtime, Delegation]:
     settings, home = parts.loaded.settings, parts.loaded.home
     state_root = parts.state_root or home.tasks_dir
-    places: Places,
     reports = Reports()
     above = levels_above(settings, parts.environ or os.environ)
     policy = delegation_policy(settings, above)
@@ -228,8 +233,6 @@ def _state_dir(parts: Parts) -> Callable[[Task], str]:
     )
     bus = Bus()
     gate = gate_of(parts, redactor, store, tape)
-    if tape is not None:
-        bus.subscribe(tape.hear, types=(TaskQueued, TaskEnded))
     registry = _registry(parts, delegation, tasks, web)
     builder = _builder(parts, redactor, store, models, registry, gate, places, delegation, tape)
     supervisor = Supervisor(
@@ -245,8 +248,8 @@ def _state_dir(parts: Parts) -> Callable[[Task], str]:
             logs=home.path / "logs",
             keep_report=lambda task, session, text: keep_report(state_root / session / task, text, parts.hold),
             independent_completions=settings.delegation.independent_completions,
-        ),
             settle_workspace=places.workspaces.settle,
+        ),
         clock=parts.clock,
         owner=owner,
         redact=redactor.json_bytes,

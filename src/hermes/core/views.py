@@ -186,7 +186,7 @@ class TaskView:
 
     def _adopted(self, event: TaskAdopted, at: float) -> None:
         self.ran, self.started_at = 0.0 if self.ended else self.lived, None
-        self.state = "running"
+        self.state = "queued"  # until it has a place again
 
     def _ended(self, event: TaskEnded, at: float) -> None:
         self.state, self.status, self.exit_reason = event.state, event.status, event.exit_reason

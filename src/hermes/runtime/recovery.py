@@ -17,7 +17,7 @@ import msgspec
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.codec import decode_entry, encode_json
 from hermes.core.errors import OperatorError, OwnershipLost, UsageError
-from hermes.core.events import Envelope, TaskAdopted
+from hermes.core.events import ControlDelivered, ControlMissed, Envelope, TaskAdopted
 from hermes.core.messages import Assistant, ToolResult, Usage
 from hermes.core.result import ENDED
 from hermes.core.scope import CallKey, TaskScope
@@ -28,7 +28,7 @@ from hermes.runtime.ending import first_of
 from hermes.runtime.finding import find_session
 from hermes.runtime.outside import apply_message
 from hermes.runtime.restoring import load_history
-from hermes.runtime.rows import fold_events, queued_event, stored_result, stored_spec
+from hermes.runtime.rows import ended_event, fold_events, queued_event, stored_result, stored_spec
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
@@ -205,6 +205,8 @@ class Recovery:
             tasks[row.task_id] = self._put_together(row, tasks, counted=again)
         tasks[main.task_id].renews = spec.model != stored.model
         _group(rows, tasks)
+        for row in rows:
+            await self._catch_up(tasks[row.task_id])
         unfinished = [tasks[row.task_id] for row in rows if row.ended_at is None]
         await self._restore_histories(unfinished)
         await self._tell_ends(rows, tasks)
@@ -234,6 +236,21 @@ class Recovery:
             child.delivery = "pending"
         for child in ended:
             self._supervisor.tell(child)
+
+    async def _catch_up(self, task: Task) -> None:
+        """Say the end of a task that stands, and of which its process had no time to say so."""
+        view = self._supervisor.bus.tree.tasks[task.id]
+        if task.result is None or view.ended:
+            return
+        for message in await self._store.inbox(task.id):
+            if view.receipts.get(message.receipt, {}).get("state") != "queued":
+                continue
+            if message.state == "missed":
+                task.emit(ControlMissed(receipt=message.receipt, verb=message.verb, text=message.text))
+            elif message.state == "delivered":
+                at = message.position
+                task.emit(ControlDelivered(receipt=message.receipt, verb=message.verb, position=at))
+        task.emit(ended_event(task.result))
 
     async def _take(self, session_id: str, rows: Sequence[TaskRow], main: TaskRow, spec: TaskSpec | None) -> None:
         """Become the owner of every task; one process wins. `spec` is what the first one is from now on."""

@@ -9,7 +9,7 @@ Everything but the disk, the network and time is the real thing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from hermes.credentials import Endpoint
 from hermes.runtime.cassette import Cassette
 from hermes.runtime.session import Session
 from hermes.runtime.task import Task
+from hermes.store.ops import Store
 from hermes.testing.clock import VirtualClock
 
 __all__ = ["Lab", "open_lab"]
@@ -83,15 +84,18 @@ async def open_lab(
     yolo: bool = False,
     record: Path | None = None,
     replay: Cassette | None = None,
+    wrap_store: Callable[[Store], Store] | None = None,
 ) -> AsyncIterator[Lab]:
-    """Open a runtime around `model`. `settings` are dotted keys over the defaults; `memory=False` journals to the home;
+    """Open a runtime around `model`. `settings` are dotted keys over the defaults (commands run on this
+    machine, whether it has a sandbox or not); `memory=False` journals to the home;
     `observed` adds transcripts, notifications and keeping house there.
 
     `record` and `replay` as in `Parts`; what is replayed answers in place of `model`.
+    `wrap_store` as in `Parts`: a journal that fails, or one that several runtimes share.
     `environ` is what the runtime sees as its environment (default: the process's).
     """
     home = find_home(environ or {"HERMES_HOME": str(workspace / ".hermes-home")})
-    loaded = load(home, environ or {}, settings or {})
+    loaded = load(home, environ or {}, {"terminal.backend": "local", **(settings or {})})
     loaded.require()
     hold: Hold = clock if clock is not None else NO_HOLD
     parts = Parts(
@@ -108,6 +112,7 @@ async def open_lab(
         state_root=home.path / "tasks",
         record=record,
         replay=replay,
+        wrap_store=wrap_store or (lambda store: store),
     )
     async with open_runtime(parts) as assembly:
         yield Lab(assembly, workspace)
