@@ -3,6 +3,7 @@ good in `config.yaml`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ def gate_of(parts: Parts, redactor: Redactor, store: Store, tape: Tape | None = 
         timeout=settings.approvals.timeout,
         rules=settings.approvals.rules,
         private=tuple(map(str, (home.env_file, home.auth_file, home.config_file, home.database))),
+        home=(parts.environ or os.environ).get("HOME", ""),
         granted=granted_in(store),
         save=saved_to(home, parts.hold),
         redact=redactor.text,

@@ -7,6 +7,7 @@ also replaces known secrets in what a tool brings back, so that no key enters a 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, NoReturn
 
@@ -20,6 +21,7 @@ from hermes.core.messages import Part, Text
 from hermes.core.tools import CallContext, Tool, ToolOutput, text_output
 from hermes.runtime.approval_rules import Subject, decision_of, rule_for, rule_text
 from hermes.runtime.danger import JUDGED, Step, allowed_read_only, classify, examine
+from hermes.runtime.modes import fate
 from hermes.runtime.task import Task
 
 __all__ = ["Answer", "ApprovalMode", "Gate", "Question"]
@@ -79,7 +81,7 @@ class Gate:
     """Decides for one process. `mode`: ask (the default), allow, deny; `yolo` allows everything that no rule denies.
 
     `rules` are the configured ones. `host_commands`: where nobody can be asked, dangerous calls run. `private` are the
-    runtime's own files. `granted` returns the rules that a person granted in a session before, `save` keeps one for
+    runtime's own files, `home` is what `~` means (default: the user's). `granted` returns the rules that a person granted in a session before, `save` keeps one for
     good (raises HermesError where it cannot).
     """
 
@@ -93,6 +95,7 @@ class Gate:
         timeout: float = 300.0,
         rules: Sequence[ApprovalRule] = (),
         private: Sequence[str] = (),
+        home: str = "",
         granted: Callable[[str], Awaitable[Sequence[ApprovalRule]]] = _none_granted,
         save: Callable[[ApprovalRule], Awaitable[None]] = _not_kept,
         redact: Callable[[str], str],
@@ -105,6 +108,7 @@ class Gate:
         self._children_yes = children_yes
         self._timeout = timeout
         self._private = tuple(private)
+        self._home = home or os.path.expanduser("~")
         self._granted = granted
         self._save = save
         self._redact = redact
@@ -145,9 +149,9 @@ class Gate:
             self._read_only(tool, arguments, task, workspace)
             return
         cwd = environment.cwd if environment is not None else None
-        steps = examine(tool.name, arguments, workspace, cwd=cwd, private=self._private)
+        steps = examine(tool.name, arguments, workspace, cwd=cwd, home=self._home, private=self._private)
         line = arguments.get("command") if tool.name == "terminal" else ""
-        subject = Subject(tool.name, line if isinstance(line, str) else "", workspace)
+        subject = Subject(tool.name, line if isinstance(line, str) else "", workspace, self._home)
         call = self._due(tool, task, subject, steps, arguments)
         if call.steps and task.scope.session_id not in self._sessions:
             await self._recall(task.scope.session_id)
@@ -188,7 +192,7 @@ class Gate:
             self._answered(task, tool, True, "policy", call.reason)
         elif self.asker is not None and not task.spec.unattended:
             await self._ask(call, self.asker)
-        elif self.host_commands and not call.by_rule:
+        elif fate("local", attended=False, freed=self.host_commands and not call.by_rule) == "run":
             self._answered(task, tool, True, "policy", call.reason)
         else:
             self._refuse(task, tool, call.reason, "nobody is here to be asked", "policy")
@@ -304,4 +308,4 @@ class Gate:
 def _enclosed(task: Task) -> bool:
     """Whether the task's commands run where they can reach nothing that needs consent."""
     environment = task.environment
-    return environment is not None and environment.kind != "local"
+    return environment is not None and fate(environment.kind, attended=True, freed=False) == "run"
