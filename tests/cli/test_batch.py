@@ -94,6 +94,8 @@ def test_reasoning_disabled_wins(shell: Shell) -> None:
     path = shell.desk.dataset(prompts(1))
     shell("run", f"--dataset_file={path}", "--run_name=r", "--reasoning_effort=high", "--reasoning_disabled")
     assert shell.engine.requests[0].reasoning_effort == "none"
+    shell("run", f"--dataset_file={path}", "--run_name=s", "--reasoning_effort=ultra")
+    assert shell.engine.requests[-1].reasoning_effort == "ultra"
 
 
 def test_verbose_says_how_each_row_ended(shell: Shell) -> None:

@@ -14,11 +14,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from hermes.config.endpoints import EFFORTS
 from hermes.core.errors import UsageError
 
-__all__ = ["CHANGEABLE", "EFFORTS", "BatchSettings", "check_run_name", "new_settings", "resumed_settings", "stored"]
-
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+__all__ = ["CHANGEABLE", "BatchSettings", "check_run_name", "new_settings", "resumed_settings", "stored"]
 
 #: May differ on `--resume`. The dataset is compared by its rows, so its path may change too.
 CHANGEABLE = frozenset(

@@ -18,12 +18,12 @@ from hermes.batch.distribution import DISTRIBUTIONS
 from hermes.batch.job import JobOptions, OpenEngine, run_job
 from hermes.batch.progress import BarDisplay, Display, LineDisplay, Tree
 from hermes.batch.run import StopSwitch
-from hermes.batch.settings import EFFORTS
 from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
 from hermes.cli.options import GlobalOptions, listened, options_of, refused
 from hermes.cli.render import printable
 from hermes.cli.taped import refuse_tape_with, tape_options
+from hermes.config.endpoints import EFFORTS
 from hermes.core.errors import UsageError
 
 __all__ = ["BatchParts", "run", "show"]

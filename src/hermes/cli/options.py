@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from hermes.config import Home, Loaded, find_home, load
+from hermes.config.endpoints import EFFORTS
 from hermes.credentials import (
     Endpoint,
     EndpointFlags,
@@ -41,7 +42,6 @@ __all__ = [
     "run_options",
 ]
 
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 #: Stands for an option that was not given, where None has a meaning of its own.
@@ -179,10 +179,10 @@ _OPTIONS: tuple[Callable[[_Command], _Command], ...] = (
     click.option("--provider", default="", metavar="NAME", help="Provider for this run."),
     click.option(
         "--reasoning",
-        type=click.Choice(_EFFORTS),
+        type=click.Choice(EFFORTS),
         default=None,
         metavar="LEVEL",
-        help="How much the model thinks: none, minimal, low, medium, high, xhigh.",
+        help=f"How much the model thinks: {', '.join(EFFORTS)}.",
     ),
     click.option("--max-turns", type=_Turns(), default=UNSET, metavar="N", help="Model calls a task may make."),
     click.option(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
-__all__ = ["Effort", "FallbackSettings", "ModelOverride", "ProviderSettings", "RouteSettings"]
+__all__ = ["EFFORTS", "Effort", "FallbackSettings", "ModelOverride", "ProviderSettings", "RouteSettings"]
 
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
+#: The words themselves.
+EFFORTS: tuple[str, ...] = tuple(word for word in get_args(Effort) if word)
 ApiMode = Literal["", "chat_completions", "anthropic_messages", "codex_responses"]
 
 
