@@ -14,15 +14,16 @@ import anyio
 import anyio.to_thread
 
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
-from hermes.kanban import claiming, ending, leading, linking, reading
+from hermes.kanban import claiming, ending, leading, linking, reading, releasing
 from hermes.kanban.board_cards import BoardCards
 from hermes.kanban.budgets import Reserve, settle
 from hermes.kanban.card import BlockKind, Card, Check, Claim, Proof, Question, Worker
-from hermes.kanban.claiming import Beat, Claimed, Released
+from hermes.kanban.claiming import Beat, Claimed
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import MoveRefused, StillRunning
 from hermes.kanban.leading import Failure, Lease, Queued, Reason
 from hermes.kanban.moves import Outcome, Status, Step, check_move
+from hermes.kanban.releasing import Released
 from hermes.kanban.store import Location, Tx, open_database
 
 __all__ = ["CLAIM_SECONDS", "AsyncBoard", "Board", "open_board"]
@@ -118,7 +119,7 @@ class Board(BoardCards):
         Counts failures and puts the card aside at the limit. Raises `StillRunning` when the proof does not hold.
         """
         with self.database.write() as tx:
-            return claiming.release(
+            return releasing.release(
                 tx, run_id, outcome, proof, author=author, error=error, failure_limit=failure_limit, cooldown=cooldown
             )
 
@@ -126,13 +127,13 @@ class Board(BoardCards):
         """Ask a running card's worker to stop (`Beat.stop`); once it is released the card goes to `then`."""
         with self.database.write() as tx:
             card = reading.card_by_id(tx, reading.resolve(tx, name), lock=True)
-            claiming.request_stop(tx, card, then, reason, author)
+            releasing.request_stop(tx, card, then, reason, author)
             return reading.card_by_id(tx, card.id)
 
     def forgive(self, run_ids: Sequence[str], *, author: str) -> None:
         """Take failures off their cards' counts: what broke was not theirs."""
         with self.database.write() as tx:
-            claiming.forgive(tx, run_ids, author)
+            releasing.forgive(tx, run_ids, author)
 
     def failures(self, since: float) -> list[Failure]:
         """Failed runs that ended after `since`, oldest first; the same error has the same fingerprint."""
@@ -165,10 +166,9 @@ class Board(BoardCards):
         """
         return self._moved(name, by, key, lambda tx, card_id: ending.complete(tx, card_id, done, by))
 
-    def report_check(self, claim: Claim, check: Check, *, author: str) -> str:
+    def report_check(self, claim: Claim, check: Check, *, author: str, key: str | None = None) -> str:
         """Note a failed check: `again` (go on working), or `review` (the second time; the run has ended)."""
-        with self.database.write() as tx:
-            return ending.report_check(tx, claim, check, author)
+        return self._once(key, str, lambda tx: ending.report_check(tx, claim, check, author))
 
     def block(
         self, name: str, reason: str, by: Authority, *, kind: BlockKind | None = None, choices: Sequence[str] = (),

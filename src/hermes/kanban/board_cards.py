@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from hermes.core.errors import UsageError
-from hermes.kanban import claiming, creating, leading, linking, reading
+from hermes.kanban import claiming, creating, leading, linking, reading, releasing
 from hermes.kanban import tables as t
 from hermes.kanban.budgets import Spending, spending
 from hermes.kanban.card import (
@@ -200,7 +200,7 @@ class BoardCards:
         with self.database.write() as tx:
             card = reading.card_by_id(tx, reading.resolve(tx, name), lock=True)
             if card.status == "running" and card.current_run_id is not None:
-                claiming.check_proof(tx, reading.run_by_id(tx, card.current_run_id), None)
+                releasing.check_proof(tx, reading.run_by_id(tx, card.current_run_id), None)
             creating.assign(tx, card, profile, author, self.here)
             return reading.card_by_id(tx, card.id)
 

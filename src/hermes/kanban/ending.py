@@ -14,12 +14,13 @@ import sqlalchemy as sa
 from hermes.core.errors import UsageError
 from hermes.kanban import tables as t
 from hermes.kanban.card import BLOCK_KINDS, BlockKind, Card, Check, Claim, Proof, Question
-from hermes.kanban.claiming import check_proof, end_run, held
+from hermes.kanban.claiming import held
 from hermes.kanban.creating import add_comment, name_of
 from hermes.kanban.errors import BoardError, CardNotFound
 from hermes.kanban.linking import hold_back, promote, promote_children, wait_for_own_children
 from hermes.kanban.moves import Outcome, Status, Verb, check_move
 from hermes.kanban.reading import card_by_id, open_parents, questions_open, run_by_id
+from hermes.kanban.releasing import check_proof, end_run
 from hermes.kanban.store import Tx
 
 __all__ = [

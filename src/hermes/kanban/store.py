@@ -9,23 +9,21 @@ thread. Knows no cards.
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import DBAPIError
 
 from hermes.core.clock import Clock, SystemClock
-from hermes.core.errors import OperatorError, StoreError, StoreFull, UsageError
+from hermes.core.errors import StoreError, StoreFull
 from hermes.kanban import tables
+from hermes.kanban.engines import APPLICATION_ID, Location, connect_postgres, connect_sqlite
 from hermes.kanban.errors import BoardError
-from hermes.store.database import Durability, refuse_foreign, store_error
+from hermes.store.database import Durability, store_error
 
 __all__ = [
     "APPLICATION_ID",
@@ -39,47 +37,9 @@ __all__ = [
     "values_of",
 ]
 
-#: The four bytes "HERK" at offset 68 of the file.
-APPLICATION_ID = 0x4845524B
-#: Seconds that a writer waits for another one.
-_BUSY_SECONDS = 30.0
-#: Seconds after which an idle connection to a server is tried before it is used.
-_TRUSTED_SECONDS = 5.0
 _V = TypeVar("_V", bound=msgspec.Struct)
 #: A row whose columns are known to whoever asked for them.
 AnyRow: TypeAlias = sa.Row[*tuple[Any, ...]]
-
-
-class Location(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a board's rows are: a file, or a schema in a PostgreSQL database. Either `path` or `url` is set."""
-
-    slug: str
-    path: Path | None = None
-    url: str | None = None
-
-    def __str__(self) -> str:
-        if self.url is None:
-            return str(self.path)
-        return f"{_server(self.url).render_as_string(hide_password=True)} (schema {self.schema})"
-
-    @property
-    def schema(self) -> str:
-        """The schema of the board; a name longer than PostgreSQL's 63 bytes is cut and marked with its hash."""
-        name = f"kanban_{self.slug}"
-        return name if len(name) <= 63 else f"{name[:50]}_{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-
-
-def _server(url: str) -> sa.URL:
-    try:
-        found = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        raise UsageError("kanban.database_url is no URL: write postgresql://USER:PASSWORD@HOST/DATABASE") from None
-    if found.drivername.partition("+")[0] not in ("postgres", "postgresql"):
-        raise UsageError(
-            f"kanban.database_url names {found.drivername}: a board is a SQLite file (leave the setting out) or "
-            "postgresql://USER:PASSWORD@HOST/DATABASE"
-        )
-    return found.set(drivername="postgresql+psycopg")
 
 
 def _first(tx: Tx) -> None:
@@ -273,10 +233,10 @@ def open_database(
         OperatorError: the folder cannot be written, or the driver for PostgreSQL is not installed.
     """
     if location.url is not None:
-        engine = _postgres(location, location.url)
+        engine = connect_postgres(location, location.url)
     else:
         assert location.path is not None
-        engine = _sqlite(location.path, durability, max_pages)
+        engine = connect_sqlite(location.path, len(MIGRATIONS), durability, max_pages)
     database = Database(location, engine, clock)
     try:
         database.migrate()
@@ -284,97 +244,6 @@ def open_database(
         database.close()
         raise
     return database
-
-
-def _postgres(location: Location, url: str) -> sa.Engine:
-    try:
-        engine = sa.create_engine(
-            _server(url),
-            pool_size=4,
-            max_overflow=8,
-            connect_args={"connect_timeout": 10, "application_name": "hermes"},
-            execution_options={"schema_translate_map": {None: location.schema}},
-        )
-    except (ImportError, NoSuchModuleError) as error:
-        raise OperatorError(
-            f"a board on PostgreSQL needs its driver ({error}): pip install 'hermes-tasktree[postgres]'"
-        ) from error
-
-    @sa.event.listens_for(engine, "checkin")
-    def note(_connection: Any, record: Any) -> None:
-        record.info["idle_since"] = time.monotonic()
-
-    @sa.event.listens_for(engine, "checkout")
-    def look(connection: Any, record: Any, _proxy: object) -> None:
-        # Asking before every transaction would cost a fifth of a claim; a server that restarted was idle for us too.
-        if time.monotonic() - record.info.get("idle_since", time.monotonic()) < _TRUSTED_SECONDS:
-            return
-        try:
-            connection.execute("SELECT 1")
-            connection.rollback()
-        except engine.dialect.loaded_dbapi.Error as error:
-            raise sa.exc.DisconnectionError(str(error)) from error
-
-    return engine
-
-
-def _sqlite(path: Path, durability: Durability, max_pages: int | None) -> sa.Engine:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        refuse_foreign(path, MIGRATIONS, application=APPLICATION_ID)
-        # Before SQLite sees it, so that no moment exists in which others may read it; -wal and -shm take its mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        raise OperatorError(
-            f"cannot write in {path.parent} ({error.strerror or error}); make it writable for this user, or set "
-            "HERMES_KANBAN_HOME to a folder that is"
-        ) from error
-    except sqlite3.Error as error:
-        raise store_error(error, path, "board") from error
-    engine = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)), connect_args={"timeout": _BUSY_SECONDS}, pool_size=2
-    )
-
-    @sa.event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # transactions are begun below, in the mode they need
-        try:
-            _prepare(connection, path, durability, max_pages)
-        except sqlite3.Error as error:
-            raise store_error(error, path, "board") from error
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: sa.Connection) -> None:
-        reading = connection.get_execution_options().get("hermes_read")
-        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
-
-    return engine
-
-
-def _prepare(db: sqlite3.Connection, path: Path, durability: Durability, max_pages: int | None) -> None:
-    db.execute("PRAGMA foreign_keys = ON")
-    db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
-    if max_pages is not None:
-        db.execute(f"PRAGMA max_page_count = {max_pages}")
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        db.execute("BEGIN IMMEDIATE")
-        # Looked at again under the lock: another process may have made the file meanwhile.
-        if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
-            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute("COMMIT")
-        if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-            raise StoreError(f"{path} belongs to another program and was left untouched; move the file away")
-    until = time.monotonic() + _BUSY_SECONDS
-    while True:  # the change of mode does not wait by itself when another process opens the same new file
-        try:
-            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-            break
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
-                raise
-            time.sleep(0.005)
-    if mode != "wal":
-        raise StoreError(f"the folder of {path} cannot hold a write-ahead log (mode {mode}); use a local disk")
 
 
 def values_of(kind: type[_V], rows: Sequence[AnyRow]) -> list[_V]:
@@ -387,7 +256,7 @@ def postgres_boards(url: str) -> list[str]:
     """Names of the boards in a PostgreSQL database. Raises `StoreError` where it cannot be reached."""
     location = Location(slug="default", url=url)
     tables_of = sa.table("tables", sa.column("table_schema"), sa.column("table_name"), schema="information_schema")
-    with Database(location, _postgres(location, url), None) as database, database.read() as tx:
+    with Database(location, connect_postgres(location, url), None) as database, database.read() as tx:
         named = sa.select(tables_of.c.table_schema).where(tables_of.c.table_name == "meta")
         names = tx.rows(named.where(tables_of.c.table_schema.startswith("kanban_", autoescape=True)))
         found = []
@@ -402,7 +271,7 @@ def postgres_boards(url: str) -> list[str]:
 def rename_schema(location: Location, name: str | None) -> None:
     """Put the rows of a board in PostgreSQL away under another name, or drop them (None)."""
     assert location.url is not None
-    with Database(location, _postgres(location, location.url), None) as database, database.write() as tx:
+    with Database(location, connect_postgres(location, location.url), None) as database, database.write() as tx:
         if name is None:
             tx.run(sa.schema.DropSchema(location.schema, cascade=True))
         else:
