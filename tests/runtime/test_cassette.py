@@ -271,6 +271,26 @@ async def test_a_check_of_the_answer_is_replayed_and_not_run(virtual_clock: Virt
 
 
 @pytest.mark.anyio
+async def test_what_a_background_command_told_is_told_again_and_nothing_runs(tmp_path: Path) -> None:
+    job = call("terminal", command="touch made; echo built", background=True, notify_on_complete=True)
+    model = family(
+        [reply(calls=[call("delegate_task", goal="child")]), reply("read")],
+        child=[reply(calls=[job]), reply("it builds"), reply("it is built")],
+    )
+    async with open_lab(model, workspace=tmp_path, record=tmp_path / "tape.jsonl") as lab:
+        await lab.ask("parent")
+        told = story(lab)
+    assert any("notice process" in line for line in told)
+    (tmp_path / "made").unlink()
+    cassette = await anyio.to_thread.run_sync(read_cassette, tmp_path / "tape.jsonl")
+    async with open_lab(NOBODY, workspace=tmp_path, replay=cassette) as lab:
+        await lab.ask("parent")
+        assert lab.assembly.tape is not None and lab.assembly.tape.problems() == []
+        assert story(lab) == told
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.anyio
 async def test_secrets_do_not_reach_the_file(virtual_clock: VirtualClock, tmp_path: Path) -> None:
     secret = "sk-" + "live-0123456789abcdef0123456789"
     model = ScriptedModel(

@@ -31,7 +31,7 @@ from hermes.core.clock import held
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.errors import StoreError, UsageError
-from hermes.core.events import TaskEnded, TaskQueued
+from hermes.core.events import TaskEnded
 from hermes.core.ids import random_hex
 from hermes.core.scope import TaskScope
 from hermes.core.toolsets import ToolsetRegistry
@@ -53,7 +53,7 @@ from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime, running
 from hermes.runtime.spec import ModelChoice
 from hermes.runtime.supervisor import Policy, Supervisor
-from hermes.runtime.taping import Tape
+from hermes.runtime.taping import HEARD, Tape
 from hermes.runtime.task import Task
 from hermes.store.memory import MemoryStore
 from hermes.store.ops import AddOwner, Store, Unit
@@ -174,7 +174,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
             runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape, web, places)
             runtime.bus.subscribe(keys.note, types=(TaskEnded,))
             if tape is not None:
-                runtime.bus.subscribe(tape.hear, types=(TaskQueued, TaskEnded))
+                runtime.bus.subscribe(tape.hear, types=HEARD)
             sharing = () if parts.memory else keys.sharing(owner)
             async with (
                 observing(parts, runtime, delegation, redactor, catalog),
@@ -249,6 +249,7 @@ def _wire(
             keep_report=lambda task, session, text: keep_report(state_root / session / task, text, parts.hold),
             independent_completions=settings.delegation.independent_completions,
             settle_workspace=places.workspaces.settle,
+            handover_wait=settings.runtime.handover_wait_seconds,
         ),
         clock=parts.clock,
         owner=owner,

@@ -34,6 +34,7 @@ __all__ = [
     "CassetteFile",
     "EndLine",
     "Header",
+    "RemarkLine",
     "ReplyLine",
     "RequestShape",
     "TaskLine",
@@ -109,6 +110,14 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     live: bool = False
 
 
+class RemarkLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="remark"):
+    """What a task was told of a background command before its request number `turn`."""
+
+    task: str
+    turn: int
+    text: str
+
+
 class EndLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="end"):
     """The end of a task."""
 
@@ -117,7 +126,7 @@ class EndLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     state: str = ""
 
 
-Line = Header | TaskLine | ReplyLine | CallLine | EndLine
+Line = Header | TaskLine | ReplyLine | CallLine | RemarkLine | EndLine
 _decoder = msgspec.json.Decoder(Line)
 
 
@@ -130,6 +139,7 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True):
     replies: dict[tuple[str, int], ReplyLine]
     calls: dict[tuple[str, int, int], CallLine]
     ends: dict[str, EndLine]
+    remarks: dict[tuple[str, int], list[RemarkLine]]
 
 
 def read_cassette(path: Path) -> Cassette:
@@ -150,7 +160,7 @@ def read_cassette(path: Path) -> Cassette:
         raise UsageError(
             f"the recording {path} has format version {header.version}, this Hermes reads {VERSION}. Record it anew."
         )
-    found = Cassette(path=path, header=header, tasks={}, replies={}, calls={}, ends={})
+    found = Cassette(path=path, header=header, tasks={}, replies={}, calls={}, ends={}, remarks={})
     for number, text in enumerate(lines[1:], 2):
         if text:
             _add(found, _line(path, number, text, last=number == len(lines)), number)
@@ -176,6 +186,9 @@ def _line(path: Path, number: int, text: bytes, *, last: bool) -> Line:
 def _add(cassette: Cassette, line: Line, number: int) -> None:
     if isinstance(line, Header):
         raise UsageError(f"{cassette.path}:{number}: a second head. Two recordings cannot stand in one file.")
+    if isinstance(line, RemarkLine):
+        cassette.remarks.setdefault((line.task, line.turn), []).append(line)
+        return
     if isinstance(line, TaskLine):
         new = cassette.tasks.setdefault(line.task, line) is line
     elif isinstance(line, ReplyLine):

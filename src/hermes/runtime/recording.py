@@ -12,12 +12,12 @@ from typing import Any
 import anyio
 
 from hermes.core.errors import StoreError, ToolError
-from hermes.core.events import Envelope, TaskEnded, TaskQueued
-from hermes.core.messages import plain_text
+from hermes.core.events import EntryAdded, Envelope, TaskEnded, TaskQueued
+from hermes.core.messages import Notice, plain_text
 from hermes.core.model import Model, ModelRequest
 from hermes.core.tools import CallContext, Tool, ToolOutput
 from hermes.providers.recorded import KeptReply, Recorded
-from hermes.runtime.cassette import CallLine, CassetteFile, EndLine, Header, ReplyLine, TaskLine
+from hermes.runtime.cassette import CallLine, CassetteFile, EndLine, Header, RemarkLine, ReplyLine, TaskLine
 from hermes.runtime.taping import Caller, Names, Shapes
 from hermes.runtime.task import Task
 
@@ -122,7 +122,7 @@ class Recorder:
         return run
 
     def hear(self, envelope: Envelope) -> None:
-        """Name a task when it is queued, note its end."""
+        """Name a task when it is queued, note its end and what it was told of its background commands."""
         task = self._names.task(envelope.task_id)
         if task is None:
             return
@@ -130,6 +130,10 @@ class Recorder:
         if isinstance(event, TaskEnded):
             self._groups.pop(task.id, None)
             self._file.put(EndLine(task=name, seq=self._next(), state=event.state))
+        elif isinstance(event, EntryAdded):
+            if isinstance(event.entry, Notice) and event.entry.kind == "process":
+                turn = self._turns.get(name, 0) + 1
+                self._file.put(RemarkLine(task=name, turn=turn, text=event.entry.text))
         elif isinstance(event, TaskQueued) and event.group:
             self._groups[task.id] = event.group
 

@@ -17,6 +17,7 @@ import msgspec
 
 from hermes.core.errors import ModelError, ToolError
 from hermes.core.events import Envelope, TaskEnded, TaskQueued
+from hermes.core.inbox import Remark
 from hermes.core.messages import Text
 from hermes.core.model import CallArguments, Delta, Model, ModelRequest, TextDelta, ThinkingDelta
 from hermes.core.tools import CallContext, Tool, ToolOutput
@@ -142,6 +143,9 @@ class Player:
         self._given.add((name, turn))
         order.happened(line.seq)
         now = self._translation(task, about)
+        for remark in self._cassette.remarks.get((name, turn + 1), ()):
+            # There is no process that could end: the task hears of it at the boundary at which it heard of it.
+            task.inbox.remark(Remark(kind="process", text=now(remark.text)))
         return msgspec.structs.replace(line.reply, deltas=tuple([_delta(delta, now) for delta in line.reply.deltas]))
 
     # -- tools ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from hermes.core.events import Envelope
+from hermes.core.events import EntryAdded, Envelope, TaskEnded, TaskQueued
 from hermes.core.ids import PREFIX
 from hermes.core.messages import Assistant, Entry, Image, Interrupted, Notice, Steer, Summary, ToolResult, User
 from hermes.core.model import Model, ModelRequest
@@ -20,7 +20,7 @@ from hermes.core.tools import CallContext, Tool, ToolOutput
 from hermes.runtime.cassette import RequestShape
 from hermes.runtime.task import Task
 
-__all__ = ["IDS", "Caller", "Names", "Shapes", "Tape", "differences"]
+__all__ = ["HEARD", "IDS", "Caller", "Names", "Shapes", "Tape", "differences"]
 
 #: Ids of tasks and groups of them, wherever they stand in a text.
 IDS = re.compile(rf"\b(?:{'|'.join((*PREFIX.values(), 'deleg_'))})[0-9a-f]{{8}}\b")
@@ -28,6 +28,8 @@ IDS = re.compile(rf"\b(?:{'|'.join((*PREFIX.values(), 'deleg_'))})[0-9a-f]{{8}}\
 EXCERPT = 50
 
 
+#: What a tape hears of.
+HEARD = (TaskQueued, TaskEnded, EntryAdded)
 #: Makes the calls of a task.
 Caller = Callable[[Tool, Any, CallContext], Awaitable[ToolOutput]]
 
@@ -42,7 +44,7 @@ class Tape(Protocol):
         """What makes the calls of a task in place of `guard`."""
 
     def hear(self, envelope: Envelope) -> None:
-        """Take `TaskQueued` and `TaskEnded`."""
+        """Take an event of one of the types in `HEARD`."""
 
     def problems(self) -> Sequence[str]:
         """What went otherwise than it has to, a sentence each."""
