@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran
+from tests.credentials.test_oauth import Issuer, served
 
 Hermes = Callable[..., Ran]
 ONE, TWO, ENV = "sk-one-0123456789", "sk-two-0123456789", "sk-env-0123456789"
@@ -44,6 +45,28 @@ def test_keys_are_listed_in_the_order_of_use_without_being_shown(
     assert stat.S_IMODE(two.stat().st_mode) == 0o600 and ENV not in two.read_text()
 
 
+def test_a_login_is_added_with_its_first_key_and_renewed(
+    hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issuer = Issuer()
+    with served(issuer) as url:
+        monkeypatch.setattr("sys.stdin", io.StringIO("refresh-0\n"))
+        ran = hermes("auth", "add", "openai", "--type", "oauth", "--token-url", url, "--label", "work")
+        assert ran.code == 0 and "refresh-" not in ran.out + ran.err and "access-" not in ran.out + ran.err
+        assert [(row["label"], row["kind"], row["usable"]) for row in listed(hermes)] == [("work", "oauth", True)]
+        ran = hermes("auth", "refresh", "openai", "work")
+        assert ran.code == 0 and ran.out.startswith("renewed work (") and "good for 59 min" in ran.out
+        issuer.revoked = True
+        ran = hermes("auth", "refresh", "openai")
+        assert ran.code == 1 and "was revoked (invalid_grant)" in ran.err
+        assert [row["status"] for row in listed(hermes)] == ["dead"]
+        monkeypatch.setattr("sys.stdin", io.StringIO("refresh-7\n"))
+        ran = hermes("auth", "add", "anthropic", "--type", "oauth", "--token-url", url)
+        assert ran.code == 1 and "Nothing was added" in ran.err and "refresh-7" not in ran.err
+    entry = json.loads((hermes_home / "auth.json").read_text())["credential_pool"]["openai"][0]
+    assert (entry["access_token"], entry["refresh_token"]) == ("access-2", "refresh-2")
+
+
 def test_a_key_in_the_arguments_is_taken_with_a_warning(hermes: Hermes, hermes_home: Path) -> None:
     ran = hermes("auth", "add", "openai", "--api-key", ONE, "--priority", "4")
     assert ran.code == 0 and "shell's history" in ran.err and ONE not in ran.out + ran.err
@@ -57,7 +80,9 @@ def test_a_key_in_the_arguments_is_taken_with_a_warning(hermes: Hermes, hermes_h
     ("args", "said"),
     [
         (("add", "opnrouter", "--api-key", ONE), "there is no provider 'opnrouter'"),
-        (("add", "openai", "--type", "oauth"), "not supported"),
+        (("add", "openai", "--type", "oauth"), "a login needs --token-url"),
+        (("add", "openai", "--client-id", "x", "--api-key", ONE), "belong to a login"),
+        (("refresh", "openrouter"), "no login that is renewed here"),
         (("add", "openai", "--api-key", "two words"), "that is no key"),
         (("remove", "openrouter", "third"), "There are: #1 first, #2 second"),
         (("priority", "openrouter", "9", "1"), "no key '9'"),

@@ -57,6 +57,9 @@ class FakeKeys:
     async def keep(self) -> None:
         self.kept += 1
 
+    async def renew(self, lease: KeyLease, refused: str = "") -> None:
+        raise AssertionError("no key here belongs to a login")
+
 
 def pooled_over(model: Model) -> Callable[..., Model]:
     """Make the same model for every key."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -19,7 +20,9 @@ from hermes.core.errors import OperatorError, UsageError
 from hermes.credentials import Key, PoolEntry
 from hermes.credentials.auth_change import add_entry, clear_marks, remove_entry, set_priority
 from hermes.credentials.keys import ADDRESSES, checked_url
+from hermes.credentials.oauth import Login, renew
 from hermes.credentials.pool import Credential
+from hermes.providers.token_endpoint import ask_token
 
 __all__ = ["auth"]
 
@@ -80,18 +83,38 @@ def status(context: click.Context, /, provider: str, as_json: bool) -> None:
     '  printf %s "$KEY" | hermes auth add openrouter',
 )
 @click.argument("provider")
-@click.option("--type", "kind", type=click.Choice(["api_key", "api-key", "oauth"]), default="api_key", help="api_key.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["api_key", "api-key", "oauth"]),
+    default="api_key",
+    help="A key, or a login (oauth), whose refresh token is asked for.",
+)
 @click.option("--api-key", "--api_key", default="", metavar="KEY", help="The key; safer to leave it out and be asked.")
 @click.option("--label", default="", metavar="L", help="A name for it.")
 @click.option("--priority", type=int, default=None, metavar="N", help="Its place: the lowest number is used first.")
 @click.option("--base-url", "--base_url", default="", metavar="URL", help="Address of a server of your own.")
+@click.option("--token-url", "--token_url", default="", metavar="URL", help="Of a login: where its key is renewed.")
+@click.option("--client-id", "--client_id", default="", metavar="ID", help="Of a login: the client it was given to.")
 @click.pass_context
 def add(
-    context: click.Context, /, provider: str, kind: str, api_key: str, label: str, priority: int | None, base_url: str
+    context: click.Context,
+    /,
+    provider: str,
+    kind: str,
+    api_key: str,
+    label: str,
+    priority: int | None,
+    base_url: str,
+    token_url: str,
+    client_id: str,
 ) -> None:
     """Add a key to a provider. It is asked for without being shown, or read from standard input."""
-    if kind == "oauth":
-        raise UsageError("logins (--type oauth) are not supported in this release. Add an API key.")
+    if kind == "oauth" and not token_url:
+        raise UsageError("a login needs --token-url: the address at which its provider renews keys. None is guessed.")
+    if kind != "oauth" and (token_url or client_id):
+        raise UsageError("--token-url and --client-id belong to a login: give --type oauth as well.")
+    endpoint = checked_url(token_url, "--token-url") if token_url else ""
     home = home_of(context)
     sources = open_sources(options_of(context))
     named = sources.loaded.settings.endpoints.get(provider.removeprefix("custom:"))
@@ -105,12 +128,46 @@ def add(
         provider = f"custom:{provider}"
     if api_key:
         click.echo("warning: a key on the command line stays in the shell's history and is seen by ps.", err=True)
-    secret = (api_key or _asked(provider)).strip()
+    secret = (api_key or _asked(provider, "Refresh token" if endpoint else "Key")).strip()
     if not secret or any(character.isspace() for character in secret):
         raise UsageError("that is no key: it is empty, or has a space or line break in it.")
     home.prepare(home.run_dir)
-    name, shown = add_entry(home.auth_file, provider, secret, label=label, priority=priority, base_url=url)
+    secret, login = _logged_in(endpoint, client_id, secret) if endpoint else (secret, None)
+    name, shown = add_entry(home.auth_file, provider, secret, label=label, priority=priority, base_url=url, login=login)
     click.echo(f"added {shown} ({name}) to {provider}, readable by you only ({home.auth_file})")
+
+
+@auth.command("refresh", epilog="\b\nExamples:\n  hermes auth refresh openai\n  hermes auth refresh openai work")
+@click.argument("provider")
+@click.argument("target", default="", metavar="[INDEX|ID|LABEL]")
+@click.pass_context
+def refresh(context: click.Context, /, provider: str, target: str) -> None:
+    """Renew the keys of a provider's logins now. It happens by itself before they run out."""
+    home, sources = home_of(context), open_sources(options_of(context))
+    listed = _rows(sources, provider)
+    chosen = [_one(listed, provider, target)] if target else listed
+    own = {(entry.provider, entry.id): entry for entry in sources.pool if entry.renewable}
+    logins = [row for row in chosen if (row.provider, row.id) in own]
+    if not logins:
+        raise UsageError(f"{provider} has no login that is renewed here. `hermes auth list` shows what there is.")
+    for row in logins:
+        secret = next(entry.secret for entry in sources.pool if entry.id == row.id and entry.usable)
+        login = Login(provider=row.provider, id=row.id, label=row.label)
+        tokens = renew(home.auth_file, login, ask_token, time.time, refused=secret)
+        left = f", good for {_left(tokens.expires_at - time.time())}" if tokens.expires_at else ""
+        click.echo(f"renewed {row.label} ({row.id}) of {row.provider}{left}")
+
+
+def _logged_in(endpoint: str, client_id: str, token: str) -> tuple[str, dict[str, Any]]:
+    """The first key of a login, and what its entry keeps beside it."""
+    form = {"grant_type": "refresh_token", "refresh_token": token} | ({"client_id": client_id} if client_id else {})
+    answer = ask_token(endpoint, form)
+    if not answer.access_token:
+        raise OperatorError(f"{endpoint} gave no key for this refresh token: {answer.error}. Nothing was added.")
+    kept: dict[str, Any] = {"refresh_token": answer.refresh_token or token, "token_url": endpoint}
+    kept |= {"client_id": client_id} if client_id else {}
+    kept |= {"expires_at": round(time.time() + answer.expires_in, 3)} if answer.expires_in else {}
+    return answer.access_token, kept
 
 
 @auth.command("remove", epilog="\b\nExamples:\n  hermes auth remove openrouter 2\n  hermes auth remove openrouter work")
@@ -168,10 +225,10 @@ def priority(context: click.Context, /, provider: str, target: str, number: int)
 # -- what is listed -------------------------------------------------------------------------------------------------
 
 
-def _asked(provider: str) -> str:
+def _asked(provider: str, what: str) -> str:
     if not sys.stdin.isatty():
         return sys.stdin.read()
-    found: str = click.prompt(f"Key for {provider} (not shown)", hide_input=True)
+    found: str = click.prompt(f"{what} for {provider} (not shown)", hide_input=True)
     return found
 
 

@@ -11,21 +11,24 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
+import anyio
 import anyio.to_thread
 
 from hermes.compose.parts import Parts
 from hermes.compose.sharing import Sharing
-from hermes.core.clock import loop_clock
-from hermes.core.errors import OperatorError
+from hermes.core.clock import held, loop_clock
+from hermes.core.errors import ModelError, OperatorError, TryLater
 from hermes.core.events import Envelope, TaskEnded
 from hermes.credentials import Endpoint, Key, is_local
 from hermes.credentials.auth_change import write_marks
 from hermes.credentials.grants import limit_name
 from hermes.credentials.keys import origin
 from hermes.credentials.limits import LOCAL_START, START, LearnedLimit, LearnedLimits
+from hermes.credentials.oauth import Ask, Login, LoginLost, renew
 from hermes.credentials.pool import Cooldowns, Credential, CredentialPool, Lease
 from hermes.providers.pooled import KeyLease
 from hermes.providers.rate_headers import read_rate_headers
+from hermes.providers.token_endpoint import ask_token
 from hermes.store.owner import is_gone
 
 __all__ = ["KeyPools", "ServerKeys", "credential_of", "keys_of"]
@@ -75,6 +78,8 @@ def credential_of(key: Key) -> Credential:
         rests_until=entry.rests_until,
         reason=entry.reason,
         requests=entry.requests,
+        renewable=entry.renewable,
+        expires_at=entry.expires_at,
     )
 
 
@@ -136,6 +141,14 @@ class ServerKeys:
         if self.several:
             await self._pools.keep(self._group)
 
+    async def renew(self, lease: KeyLease, refused: str = "") -> None:
+        """See that the key of a login is good for a while; `refused`: a key that is good no more.
+
+        Raises:
+            ModelError: the login is lost (permanent), or cannot be renewed now (to be tried again).
+        """
+        await self._pools.renew(self._group, lease, refused)
+
 
 class KeyPools:
     """The keys of a process."""
@@ -150,6 +163,9 @@ class KeyPools:
         self._path = parts.loaded.home.auth_file
         self._home = parts.loaded.home
         self._hold = parts.hold
+        self.ask_token: Ask = ask_token
+        self.on_secret: Callable[[str], None] = lambda secret: None  # told each new secret, to keep it out of sight
+        self._renewals: dict[str, anyio.Lock] = {}
         self._addresses: dict[str, str] = {}
         self._sharing: Sharing | None = None
         self._made: dict[str, ServerKeys] = {}
@@ -206,6 +222,26 @@ class KeyPools:
     def _limit_name(self, group: str, credential: str, model: str) -> str:
         secret = next((each.secret for each in self.pool.status(group) if each.id == credential), "")
         return limit_name(self._addresses.get(group, group), secret, model)
+
+    async def renew(self, group: str, lease: KeyLease, refused: str) -> None:
+        """See `ServerKeys.renew`. One renewal of a login at a time; whoever waited for it finds it done."""
+        before = lease.secret
+        async with self._renewals.setdefault(f"{group} {lease.id}", anyio.Lock()):
+            if lease.secret != before or (refused and lease.secret != refused):
+                return
+            credential = next(each for each in self.pool.status(group) if each.id == lease.id)
+            login = Login(provider=credential.provider, id=credential.id, label=credential.label)
+            try:
+                with held(self._hold):
+                    tokens = await anyio.to_thread.run_sync(
+                        partial(renew, self._path, login, self.ask_token, self.now, refused=refused)
+                    )
+            except LoginLost as error:
+                raise ModelError(str(error), reason="auth_permanent", status=401, permanent=True) from error
+            except (TryLater, OperatorError) as error:
+                raise ModelError(str(error), reason="server_error", retryable=True) from error
+            self.on_secret(tokens.access)
+            self.pool.renewed(group, lease.id, tokens.access, tokens.expires_at)
 
     def note(self, envelope: Envelope) -> None:
         """A task that ended gives its keys back."""

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,16 @@ from typing import Any, TypeVar
 from hermes.core.errors import OperatorError, TryLater
 from hermes.credentials.pool import Credential
 
-__all__ = ["add_entry", "clear_marks", "fingerprint", "remove_entry", "set_priority", "write_marks"]
+__all__ = [
+    "add_entry",
+    "change_entry",
+    "clear_marks",
+    "fingerprint",
+    "locked",
+    "remove_entry",
+    "set_priority",
+    "write_marks",
+]
 
 #: Seconds for which a lock that another process holds is waited for.
 LOCK_WAIT = 10.0
@@ -53,9 +62,11 @@ def add_entry(
     label: str = "",
     priority: int | None = None,
     base_url: str = "",
+    login: Mapping[str, Any] | None = None,
     lock_wait: float = LOCK_WAIT,
 ) -> tuple[str, str]:
-    """Add a key; returns (id, label). Without `priority` it comes last. `lock_wait` are seconds.
+    """Add a key; returns (id, label). Without `priority` it comes last. `lock_wait` are seconds. `login` are the fields
+    of a key that runs out: `refresh_token`, `token_url`, `client_id`, `expires_at`.
 
     Raises:
         OperatorError: the same key is there already, or the file cannot be read or written.
@@ -74,6 +85,8 @@ def add_entry(
         place = 1 + max((_priority(entry) for entry in _maps(entries)), default=-1) if priority is None else priority
         new: Entry = {"id": name, "label": shown, "auth_type": "api_key", "priority": place, "source": "manual"}
         new |= {"access_token": secret, "request_count": 0, "last_status": "ok"}
+        if login is not None:
+            new |= {"auth_type": "oauth", **login}
         entries.append(new | ({"base_url": base_url} if base_url else {}))
         return name, shown
 
@@ -92,6 +105,19 @@ def remove_entry(path: Path, provider: str, name: str) -> bool:
         return True
 
     return _changed(path, change)
+
+
+def change_entry(path: Path, provider: str, name: str, change: Callable[[Entry], T]) -> T | None:
+    """Let `change` change the entry with this id; returns what it returns, None if there is no such entry. Raises as
+    `add_entry`."""
+
+    def found(pool: dict[str, list[Any]]) -> T | None:
+        for entry in _maps(pool.get(provider, [])):
+            if entry.get("id") == name:
+                return change(entry)
+        return None
+
+    return _changed(path, found)
 
 
 def clear_marks(path: Path, provider: str, names: Sequence[str]) -> int:
@@ -193,7 +219,7 @@ def _entry(pool: dict[str, list[Any]], credential: Credential) -> Entry:
 
 
 def _changed(path: Path, change: Callable[[dict[str, list[Any]]], T], lock_wait: float = LOCK_WAIT) -> T:
-    with _locked(path.with_suffix(".lock"), lock_wait):
+    with locked(path.with_suffix(".lock"), lock_wait):
         text, data = _read(path)
         before = json.dumps(data)
         pool = data.setdefault("credential_pool", {})
@@ -246,7 +272,7 @@ def _create(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _locked(lock: Path, most: float) -> Iterator[None]:
+def locked(lock: Path, most: float) -> Iterator[None]:
     """Hold the lock that guards the file between processes.
 
     It is not waited for without an end: a process that was stopped may hold it.

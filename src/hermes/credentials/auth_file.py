@@ -1,11 +1,12 @@
 """The credential pool in `auth.json`, a format shared with other programs: reading it. `auth_change` writes it.
 
-Only plain keys are taken: logins that need refreshing belong to the program that made them, since a refresh here would
-log that program out.
+Plain keys are taken, and logins that name the endpoint at which they are renewed (`oauth`). Other logins belong to the
+program that made them, since a refresh here would log that program out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ import msgspec
 from hermes.core.codec import decode_json
 from hermes.core.errors import OperatorError
 
-__all__ = ["PoolEntry", "read_auth_file"]
+__all__ = ["PoolEntry", "read_auth_file", "read_moment"]
 
 #: Seconds for which a mark that names no time is believed.
 UNNAMED_REST = 600.0
@@ -27,7 +28,7 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One credential; `provider` as the file names it (`openrouter`, `custom:<name>`). Only `usable` ones are sent.
 
     An entry whose `source` is `env:NAME` holds no secret, only marks. `rests_until` is seconds since the epoch, 0 for a
-    key that does not rest; `reason` says why it rests.
+    key that does not rest; `reason` says why it rests. A `renewable` one is renewed before `expires_at` (0: unknown).
     """
 
     provider: str
@@ -42,6 +43,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: Literal["", "rate_limit", "billing", "auth", "dead"] = ""
     requests: int = 0
     kind: str = "api_key"
+    renewable: bool = False
+    expires_at: float = 0.0
 
     def __repr__(self) -> str:
         return f"PoolEntry(provider={self.provider!r}, label={self.label!r})"
@@ -50,8 +53,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
 def read_auth_file(path: Path) -> tuple[PoolEntry, ...]:
     """Read the pool, each provider's entries by priority; empty if there is no file.
 
-    Entries that only name a variable (`source: env:NAME`) hold no secret. They, logins and dead entries are returned
-    with `usable` false; so their secrets can be kept out of logs.
+    Entries that only name a variable (`source: env:NAME`) hold no secret. They, foreign logins and dead entries are
+    returned with `usable` false; so their secrets can be kept out of logs.
 
     Raises:
         OperatorError: the file cannot be read or is no JSON object.
@@ -88,7 +91,8 @@ def _priority(entry: dict[str, Any]) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _number(entry: dict[str, Any], name: str) -> float:
+def read_moment(entry: Mapping[str, Any], name: str) -> float:
+    """A field of an entry as a number; a moment (ISO, milliseconds or seconds) as seconds since the epoch, else 0."""
     value = entry.get(name)
     if isinstance(value, str):
         try:
@@ -106,14 +110,15 @@ def _rest(entry: dict[str, Any]) -> tuple[float, Literal["", "rate_limit", "bill
         return 0.0, "dead"
     if entry.get("last_status") != "exhausted":
         return 0.0, ""
-    until = _number(entry, "last_error_reset_at") or _number(entry, "last_status_at") + UNNAMED_REST
+    until = read_moment(entry, "last_error_reset_at") or read_moment(entry, "last_status_at") + UNNAMED_REST
     code = entry.get("last_error_code")
     return until, "billing" if code == 402 else "auth" if code in (401, 403) else "rate_limit"
 
 
 def _entries(provider: str, entry: dict[str, Any]) -> list[PoolEntry]:
     kind = _text(entry, "auth_type") or "api_key"
-    plain = kind == "api_key" and entry.get("last_status") != "dead"
+    renewable = kind == "oauth" and bool(_text(entry, "token_url") and _text(entry, "refresh_token"))
+    plain = (kind == "api_key" or renewable) and entry.get("last_status") != "dead"
     until, reason = _rest(entry)
     source = _text(entry, "source")
     names = [name for name in _SECRET_FIELDS if _text(entry, name)]
@@ -129,8 +134,10 @@ def _entries(provider: str, entry: dict[str, Any]) -> list[PoolEntry]:
             priority=_priority(entry),
             rests_until=until,
             reason=reason,
-            requests=int(_number(entry, "request_count")),
+            requests=int(read_moment(entry, "request_count")),
             kind=kind,
+            renewable=renewable,
+            expires_at=read_moment(entry, "expires_at") if renewable else 0.0,
         )
         for name in names or ([""] if source.startswith("env:") else [])
     ]

@@ -23,6 +23,10 @@ Reason = Literal["", "rate_limit", "billing", "auth", "dead"]
 _RANK: Mapping[Reason, int] = {"": 0, "rate_limit": 1, "billing": 2, "auth": 3, "dead": 4}
 
 
+#: Seconds before its end at which a key of a login is renewed.
+RENEWED_BEFORE = 120.0
+
+
 class Cooldowns(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds a key rests. Where the provider names a time, that time holds.
 
@@ -39,7 +43,8 @@ class Cooldowns(msgspec.Struct, frozen=True, kw_only=True):
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """One key. `id` is unique in its provider, `source` says where it came from (`manual`, `env:NAME`), `provider` is
-    the one of the file; `rests_until` is seconds since the epoch, `requests` how often it was used before."""
+    the one of the file; `rests_until` is seconds since the epoch, `requests` how often it was used before. One
+    that is `renewable` belongs to a login and runs out at `expires_at` (0: unknown)."""
 
     id: str
     label: str
@@ -50,6 +55,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     rests_until: float = 0.0
     reason: Reason = ""
     requests: int = 0
+    renewable: bool = False
+    expires_at: float = 0.0
 
     def __repr__(self) -> str:
         return f"Credential({self.id!r}, {self.label!r}, {self.source!r})"
@@ -118,6 +125,17 @@ class Lease:
         return self._key.credential.secret
 
     @property
+    def renewable(self) -> bool:
+        """Whether the secret belongs to a login that can be renewed."""
+        return self._key.credential.renewable
+
+    @property
+    def stale(self) -> bool:
+        """Whether the secret runs out, or has: it has to be renewed first."""
+        key = self._key.credential
+        return key.renewable and 0 < key.expires_at < self._ring.now() + RENEWED_BEFORE
+
+    @property
     def strikes(self) -> int:
         """Refusals for the rate since the key was last accepted."""
         return self._key.strikes
@@ -158,13 +176,13 @@ class _Ring:
         self.cooldowns = cooldowns
         self.holders: dict[str, _Key] = {}
         self._strategy = strategy
-        self._now = now
+        self.now = now
         self._choose = choose
         self._next = 0
 
     def lease(self, affinity: str, avoid: Collection[str]) -> Lease:
         """The key of `affinity`, or another one where that rests for long; see `CredentialPool.lease`."""
-        now = self._now()
+        now = self.now()
         held = self.holders.get(affinity)
         if held is not None and held.credential.id not in avoid:
             left = held.remaining(now)
@@ -179,7 +197,7 @@ class _Ring:
 
     def free(self, avoid: Collection[str]) -> bool:
         """Whether a key that is not in `avoid` could be used at once."""
-        now = self._now()
+        now = self.now()
         return any(key.remaining(now) <= 0 and key.credential.id not in avoid for key in self.keys)
 
     def _leased(self, key: _Key, affinity: str, wait: float) -> Lease:
@@ -208,12 +226,12 @@ class _Ring:
         """A request went through: the refusals before it count no more."""
         for twin in self._twins(key):
             twin.strikes = 0
-            if twin.reason and twin.remaining(self._now()) <= 0:
+            if twin.reason and twin.remaining(self.now()) <= 0:
                 twin.reason, twin.rests_until, twin.named, twin.marked = "", 0.0, False, True
 
     def limited(self, key: _Key, retry_after: float | None) -> Rest:
         """Let a key rest as long as was named, else longer with each refusal in a row."""
-        if key.remaining(self._now()) <= 0:
+        if key.remaining(self.now()) <= 0:
             key.strikes += 1
         times = self.cooldowns
         seconds = min(times.rate_limit * 2.0 ** max(0, key.strikes - 1), times.rate_limit_most)
@@ -223,7 +241,7 @@ class _Ring:
 
     def rest(self, key: _Key, reason: Reason, seconds: float, *, named: bool) -> Rest:
         """Let a key and its twins rest; a rest that is longer already stays."""
-        now = self._now()
+        now = self.now()
         fresh = key.remaining(now) <= 0
         if reason == "dead":
             seconds = max(seconds, 86_400.0)
@@ -337,6 +355,14 @@ class CredentialPool:
         """The keys of a provider as they stand now."""
         ring = self._rings[provider]
         return tuple(ring.state(key) for key in ring.keys)
+
+    def renewed(self, provider: str, name: str, secret: str, expires_at: float) -> None:
+        """The key with this id has another secret from now on; a rest for a refused one is over."""
+        for key in self._rings[provider].keys:
+            if key.credential.id == name:
+                key.credential = msgspec.structs.replace(key.credential, secret=secret, expires_at=expires_at)
+                if key.reason in ("auth", "dead"):
+                    key.reason, key.rests_until, key.named, key.marked = "", 0.0, False, True
 
     def marks(self, provider: str, *, uses: bool = False) -> tuple[Credential, ...]:
         """The keys whose marks changed since this was last asked, `requests` being the uses since then.

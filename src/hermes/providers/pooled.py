@@ -58,6 +58,10 @@ class KeyLease(Protocol):
     def wait(self) -> float: ...
     @property
     def strikes(self) -> int: ...
+    @property
+    def renewable(self) -> bool: ...
+    @property
+    def stale(self) -> bool: ...
     def succeeded(self) -> None: ...
     def limited(self, retry_after: float | None) -> KeyRest: ...
     def denied(self, *, dead: bool = False) -> KeyRest: ...
@@ -98,6 +102,7 @@ class Keys(Protocol):
     def lighter(self, lease: KeyLease, model: str, affinity: str) -> KeyLease | None: ...
     def left(self, lease: KeyLease) -> None: ...
     async def keep(self) -> None: ...
+    async def renew(self, lease: KeyLease, refused: str = "") -> None: ...
 
 
 #: Makes the model that asks with a key; the second argument takes the headers of each answer.
@@ -168,6 +173,8 @@ class _PooledStream:
         self._accepted = False
         self._turns = 0
         self._tokens = 0.0
+        self._secret = ""
+        self._renewed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -231,7 +238,10 @@ class _PooledStream:
             self._lease = None  # whatever happens meanwhile, the choice is made again
             await pooled.sleep(max(lease.wait, 0.001))  # less may be nothing on a clock of large numbers
             return False
+        if lease.stale and not await self._made_good(lease):
+            return False
         model, limit = pooled.of(lease)
+        self._secret = lease.secret
         self._tokens = tokens = float(estimate_input(request)) if limit.counts_tokens else 0.0
         permit = None if self._turns else limit.try_acquire(tokens)
         if permit is None:
@@ -255,6 +265,22 @@ class _PooledStream:
         if self._waits:
             self._waits = False
             self._told.append(Announced(QuotaWaiting(seconds=0.0, provider=pooled.keys.provider)))
+            return False
+        return True
+
+    async def _made_good(self, lease: KeyLease) -> bool:
+        """Renew a key that runs out; False if its login is lost and another key is asked instead."""
+        keys = self._pooled.keys
+        try:
+            await keys.renew(lease)
+        except ModelError as error:
+            if not error.permanent:
+                raise
+            lease.denied(dead=True)
+            if not keys.free(self._avoid | {lease.id}):
+                raise
+            self._avoid.add(lease.id)
+            self._lease = None
             return False
         return True
 
@@ -286,6 +312,13 @@ class _PooledStream:
         await self._close(type(error), error, error.__traceback__)
         if lease is None or limit is None or permit is None:
             raise error
+        if error.status == 401 and lease.renewable and not self._renewed and not self._accepted:
+            self._renewed = True
+            try:
+                await self._pooled.keys.renew(lease, self._secret)
+                return
+            except ModelError as lost:
+                error = lost
         rest = self._mark(error, lease, limit, permit)
         if rest is None:
             raise error
