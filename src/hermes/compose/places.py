@@ -24,9 +24,9 @@ from hermes.credentials.redact import Redactor
 from hermes.environments.docker import Docker, DockerSettings
 from hermes.environments.enclosure import Enclosure, Host
 from hermes.environments.files import LocalFiles
-from hermes.environments.local import LocalEnvironment, LocalSettings
 from hermes.environments.git_shadow import GitShadow
 from hermes.environments.sandbox import Bubblewrap, SandboxSettings
+from hermes.environments.local import LocalEnvironment, LocalSettings
 from hermes.environments.scrub import command_environment
 from hermes.runtime.processes import tell_process
 from hermes.runtime.task import Task
@@ -153,7 +153,10 @@ class Places:
         folder = isolation.top if isolation is not None else task.scope.workspace
         if kind == "sandbox":
             environment = command_environment(self._source, self._local.env_passthrough)
-            return self._bubblewrap.sandbox(task.id, folder, state_dir, environment, _shadow(task, state_dir))
+            shadow = _shadow(task, state_dir)
+            # The folder of a batch lies in a project that its rows, and their answers, are no part of.
+            around = isolation is None and not _of_a_row(task)
+            return self._bubblewrap.sandbox(task.id, folder, state_dir, environment, shadow, around)
         if kind == "docker":
             return self._docker.container(task.id, folder, state_dir, task.spec.image, _shadow(task, state_dir))
         if kind == "local" and isolation is not None:
@@ -183,3 +186,11 @@ def _shadow(task: Task, state_dir: Path) -> GitShadow | None:
     if isolation is None or isolation.mode != "worktree":
         return None
     return GitShadow(state_dir, isolation.repository, isolation.record, isolation.branch)
+        if key.sub:
+            return  # its outer call is the one that is known; whatever carries its key is ended with it
+def _of_a_row(task: Task) -> bool:
+    while task.parent is not None:
+        task = task.parent
+    return task.scope.kind == "row"
+
+

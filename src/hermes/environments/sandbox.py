@@ -108,9 +108,11 @@ class Bubblewrap:
         state_dir: Path,
         environment: Mapping[str, str],
         shadow: GitShadow | None = None,
+        around: bool = True,
     ) -> Sandbox:
-        """The sandbox of one task; `shadow` is what it sees of the repository that its worktree belongs to."""
-        return Sandbox(self, task_id, workspace, state_dir, environment, shadow)
+        """The sandbox of one task; `shadow` is what it sees of the repository that its worktree belongs to, `around`
+        says whether the checkout around its workspace may be read."""
+        return Sandbox(self, task_id, workspace, state_dir, environment, shadow, around)
 
     def close(self) -> None:
         """End the thread that starts commands, and with it what still runs. Safe to call twice."""
@@ -180,6 +182,7 @@ class Sandbox:
         state_dir: Path,
         environment: Mapping[str, str],
         shadow: GitShadow | None,
+        around: bool,
     ) -> None:
         self._maker = maker
         self._settings = maker.settings
@@ -187,6 +190,7 @@ class Sandbox:
         self._workspace = workspace
         self._tmp = state_dir / "tmp"
         self._shadow = shadow
+        self._around = around
         self.state_dir = self.output_dir = state_dir / "shell"
         self._home = environment.get("HOME") or "/home/agent"
         dropped = ("TMPDIR", "SHELL")
@@ -230,12 +234,12 @@ class Sandbox:
             Mount(inside="/tmp", outside=str(self._tmp), writable=True),  # noqa: S108  the task's own
             *(Mount(inside=path, outside=path) for path in settings.readable if os.path.exists(path)),
             *toolchain_mounts(self.environment.get("PATH", ""), user, workspace),
-            *(self._shadow.mounts() if self._shadow is not None else project_mounts(workspace, user)),
+            *(self._shadow.mounts() if self._shadow is not None else self._project(user)),
             Mount(inside=workspace, outside=workspace, writable=True),
             *protected_mounts(workspace),
-            *self._hidden(user),
             Mount(inside=str(self.state_dir), outside=str(self.state_dir), writable=True),
         ]
+        found += self._hidden(found, user)
         below = home.rstrip("/") + "/"
         if not any(mount.inside == home or below.startswith(mount.inside.rstrip("/") + "/") for mount in found):
             self._linked = not any(mount.inside.startswith(below) for mount in found)
@@ -245,13 +249,18 @@ class Sandbox:
         once = [mount for number, mount in enumerate(found) if last[mount.inside] == number]
         return sorted(once, key=lambda mount: mount.inside.count("/"))
 
-    def _hidden(self, home: str) -> list[Mount]:
-        """What lies in the workspace and is not the task's to read."""
-        inside = self._workspace.rstrip("/") + "/"
-        hidden = [path for path in self._settings.hidden if path.startswith(inside)]
-        if home == self._workspace or home.startswith(inside):
-            hidden += [os.path.join(home, name) for name in _KEYS]
-        return [Mount(inside=path, outside=None) for path in hidden if os.path.lexists(path)]
+    def _project(self, home: str) -> list[Mount]:
+        return project_mounts(self._workspace, home) if self._around else []
+
+    def _hidden(self, seen: Sequence[Mount], home: str) -> list[Mount]:
+        """What lies in what is seen and is not the task's to read."""
+        hidden = [*self._settings.hidden, *(os.path.join(home, name) for name in _KEYS)]
+        shown = [mount.inside.rstrip("/") + "/" for mount in seen if mount.inside == mount.outside]
+        return [
+            Mount(inside=path, outside=None)
+            for path in hidden
+            if any(path.startswith(folder) for folder in shown) and os.path.lexists(path)
+        ]
 
     def open(self) -> Shell:
         """Make its directories and its control group. Raises OSError, OperatorError."""
