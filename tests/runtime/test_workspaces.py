@@ -11,7 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
+from hermes.core.errors import OperatorError
 from hermes.core.events import WorkspaceConflict, WorkspaceEscaped
+from hermes.runtime import worktree
 from hermes.testing import lab as laboratory
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab
@@ -233,7 +235,6 @@ async def test_a_way_out_of_the_workspace_is_seen_after_the_step(
     assert target.read_text() == "one\nout\n"
 
 
-@pytest.mark.fault("B095")
 @pytest.mark.parametrize("workspace", ["worktree", "scratch", "shared"])
 async def test_a_workspace_deleted_under_a_running_child_is_a_clear_error(
     tmp_path: Path, repository: Checkout, virtual_clock: VirtualClock, workspace: str
@@ -275,6 +276,24 @@ async def test_a_record_of_git_without_a_checkout_is_no_obstacle(
         await lab.ask("parent", toolsets=TOOLS)
     assert results(model)[0]["worktree"]["commits"] == 1
     assert str(gone) not in repository.worktrees() and "stale" in repository.branches()
+
+
+@pytest.mark.fault("B096")
+def test_a_branch_that_is_there_is_taken_up_with_its_work(tmp_path: Path, repository: Checkout) -> None:
+    origin = str(repository.path)
+    _, isolation, _ = worktree.plan(origin, str(tmp_path / "sa-1"), worktree.checkout_of(origin))
+    worktree.make(isolation, begun=False)
+    Checkout(tmp_path / "sa-1").git("commit", "-q", "--allow-empty", "-m", "kept")
+    shutil.rmtree(tmp_path / "sa-1")
+    with pytest.raises(OperatorError, match="workspace_missing.*on the branch hermes/sa-1"):
+        worktree.make(isolation, begun=True)
+    worktree.make(isolation, begun=False)
+    assert Checkout(tmp_path / "sa-1").git("log", "-1", "--format=%s") == "kept"
+    shutil.rmtree(tmp_path / "sa-1")
+    repository.git("worktree", "prune")
+    repository.git("worktree", "add", "-q", str(tmp_path / "elsewhere"), "hermes/sa-1")
+    with pytest.raises(OperatorError, match="environment_unavailable.*already"):
+        worktree.make(isolation, begun=False)
 
 
 async def test_a_child_that_goes_on_finds_its_worktree_again(
