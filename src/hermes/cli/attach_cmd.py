@@ -13,7 +13,7 @@ from hermes.cli.converse import converse
 from hermes.cli.options import Sources, merged, open_sources, options_of, run_options
 from hermes.cli.reaching import reach
 from hermes.core.errors import UsageError
-from hermes.runtime.moving import have_let_go
+from hermes.runtime.moving import ANSWERS, have_let_go
 from hermes.runtime.remote import Remote
 
 __all__ = ["attach"]
@@ -63,7 +63,7 @@ async def _freed(sources: Sources, wanted: str) -> str:
     """The session that is meant, once nobody has it any more."""
     async with reach(sources) as remote:
         session = await _unfinished(remote) if wanted == "latest" else await remote.session(wanted)
-        await have_let_go(remote, session)
+        await have_let_go(remote, session, patience=ANSWERS + sources.loaded.settings.runtime.handover_wait_seconds)
         return session
 
 

@@ -200,9 +200,10 @@ async def _one_shot(request: Request, sources: Sources, parts: Parts, *, detache
     if request.resume:
         session = await take_from_host(sources, request.resume)
         request = msgspec.structs.replace(request, resume=session)
-    shot = OneShot(request, parts)
+    detaches = detaches and parts.loaded.settings.runtime.on_hangup == "detach"
+    shot = OneShot(msgspec.structs.replace(request, detaches=detaches), parts)
     code = await shot.run()
-    if shot.hung_up and shot.session_id and detaches and parts.loaded.settings.runtime.on_hangup == "detach":
+    if shot.hung_up and shot.session_id and detaches:
         await hand_over(sources, shot.session_id, say_on_stderr, hurry=True)
     return code
 

@@ -68,6 +68,8 @@ async def converse(
             group.start_soon(_ticks, chat)
             code = await chat.run()
             group.cancel_scope.cancel()
+        if chat.detached:
+            await assembly.runtime.supervisor.shutdown(assembly.settings.runtime.handover_wait_seconds)
         if tell_tape(assembly.tape, lambda line: click.echo(line, err=True)):
             code = code or 1
     if chat.detached:

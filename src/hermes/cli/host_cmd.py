@@ -27,7 +27,8 @@ from hermes.store.wake import ring
 
 __all__ = ["host"]
 
-#: Seconds that a host gets to end when it is asked to: tasks are stopped and written within ten.
+#: Seconds that a host gets to end when it is asked to, beside those for commands that run: tasks are stopped and
+#: written within ten.
 STOP = 20.0
 
 
@@ -41,7 +42,7 @@ def host(context: click.Context, /, status: bool, stop: bool) -> int:
     if status:
         return _status(home)
     if stop:
-        return _stop(home)
+        return _stop(home, open_sources(options_of(context)).loaded.settings.runtime.handover_wait_seconds)
     with HostLock(home) as lock:
         until = time.monotonic() + 0.5
         while not lock.take():  # who looks whether one lives holds the lock for a moment
@@ -61,13 +62,13 @@ def _status(home: Path) -> int:
     return 0
 
 
-def _stop(home: Path) -> int:
+def _stop(home: Path, wait: float) -> int:
     if not host_alive(home):
         click.echo("not running")
         return 0
     request_stop(home)
     ring(home, HOST)
-    until = time.monotonic() + STOP
+    until = time.monotonic() + STOP + wait
     while host_alive(home):
         if time.monotonic() >= until:
             raise OperatorError(f"the background process does not end; look into {host_log(home)}")
@@ -107,6 +108,7 @@ async def _work(parts: Parts, home: Path, lock: HostLock) -> None:
             rung=rung(bell) if bell is not None else None,
         )
         _say(f"ends: {await working.run()}")
+        await supervisor.shutdown(assembly.settings.runtime.handover_wait_seconds)
 
 
 async def _signals(cancel: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from hermes.cli.commands import Commands, parse
 from hermes.cli.composer import Composer, Screen, Signal
 from hermes.cli.leaving import goes_on
-from hermes.cli.notes import greeting, run_ended, status, stopping, waiting
+from hermes.cli.notes import commands_awaited, greeting, run_ended, status, stopping, waiting
 from hermes.cli.oneshot import EXIT_INTERRUPTED
 from hermes.cli.options import GlobalOptions
 from hermes.cli.questions import Questions
@@ -172,6 +172,8 @@ class Chat:
         busy = self.turn_runs or bool(self.running())
         self._left, self._code, self._suspend = True, code, suspend or (detach and busy)
         self.detached = detach and busy
+        if self.detached:
+            self._note(commands_awaited(self))
         self._reading.cancel()
 
     async def end_session(self) -> None:

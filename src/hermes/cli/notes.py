@@ -11,12 +11,13 @@ from hermes.cli.tree_text import one_row
 from hermes.core.events import TaskEnded
 from hermes.core.messages import Usage
 from hermes.core.views import TreeView
+from hermes.runtime.letting_go import mid_call
 from hermes.runtime.task import Task
 
 if TYPE_CHECKING:
     from hermes.cli.interactive import Chat
 
-__all__ = ["greeting", "run_ended", "status", "stopping", "waiting"]
+__all__ = ["commands_awaited", "greeting", "run_ended", "status", "stopping", "waiting"]
 
 
 def greeting(chat: Chat) -> list[str]:
@@ -54,6 +55,13 @@ def stopping(chat: Chat, verb: str, running: Sequence[Task]) -> list[str]:
         lines.append(one_row(chat.tree, chat.tree.tasks[task.id], chat.now(), width=chat.screen.width))
     more = f" ({len(running)} tasks)" if len(running) > 10 else ""
     return [*lines, f"/{verb} again stops what runs{more}; what it has so far is kept. /detach lets it go on"]
+
+
+def commands_awaited(chat: Chat) -> list[str]:
+    """That leaving waits for commands, where some run."""
+    wait = chat.assembly.settings.runtime.handover_wait_seconds
+    commands = sum(mid_call(task) for task in chat.runtime.supervisor.tasks.values())
+    return [f"waiting up to {wait:g} s for {commands} running command(s) to end"] if commands and wait else []
 
 
 def run_ended(chat: Chat, task_id: str, event: TaskEnded) -> list[str]:

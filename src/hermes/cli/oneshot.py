@@ -26,7 +26,7 @@ from hermes.cli.taped import tell_tape
 from hermes.cli.usage_file import write_usage
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
 from hermes.core.codec import encode_envelope, encode_json
-from hermes.core.errors import HermesError
+from hermes.core.errors import HermesError, OperatorError
 from hermes.core.events import SCHEMA, Envelope, StreamRestarted, TextDeltaEvent, TurnStarted
 from hermes.core.messages import Usage
 from hermes.core.result import TaskResult
@@ -54,6 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked and how it is shown. `timeout` is seconds of the whole run, None for no limit.
 
     `resume` names the session whose next input it is; there `text` may be empty, and what `options` name changes it.
+    `detaches`: it goes on elsewhere once its terminal is lost.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "cli"
     resume: str = ""
     options: GlobalOptions = GlobalOptions()
+    detaches: bool = False
 
 
 class OneShot:
@@ -143,6 +145,11 @@ class OneShot:
                 else:
                     self._task = await assembly.runtime.start(spec, source=self._request.source)
                 result = await assembly.runtime.result(self._task)
+            except OperatorError:
+                if self._stopped is None:
+                    raise
+                await anyio.sleep_forever()  # it was suspended to go on elsewhere, and this is about to be left
+                raise
             finally:
                 subscription.close()
             return self._finish(self._task, result)
@@ -282,6 +289,9 @@ class OneShot:
                     self.hung_up = True
                 if number != signal.SIGINT:
                     self._stopped = EXIT_TERMINATED
+                    if self.hung_up and self._request.detaches and self._assembly is not None:
+                        runtime = self._assembly.settings.runtime
+                        await self._assembly.runtime.supervisor.shutdown(runtime.handover_wait_seconds)
                     self._scope.cancel()
                 elif self._stopped is not None:
                     self._stopped = EXIT_INTERRUPTED

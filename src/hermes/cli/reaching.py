@@ -22,7 +22,7 @@ from hermes.core.errors import OperatorError
 from hermes.credentials.redact import Redactor
 from hermes.environments.process import CALL_KEY, DEPTH
 from hermes.runtime.finding import find_session
-from hermes.runtime.moving import have_let_go, offer
+from hermes.runtime.moving import ANSWERS, have_let_go, offer
 from hermes.runtime.remote import Remote
 from hermes.runtime.rows import stored_spec
 from hermes.store.hosting import HOST, host_alive, host_info
@@ -76,7 +76,8 @@ async def take_from_host(sources: Sources, wanted: str) -> str:
         session = await find_session(remote.store, wanted)
         info = await anyio.to_thread.run_sync(host_info, home.path)
         if info is not None and any(row.owner == info.owner for row in await remote.store.tasks(session)):
-            await have_let_go(remote, session)
+            wait = sources.loaded.settings.runtime.handover_wait_seconds
+            await have_let_go(remote, session, patience=ANSWERS + wait)
         return session
 
 

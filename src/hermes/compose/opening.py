@@ -249,6 +249,7 @@ def _wire(
             keep_report=lambda task, session, text: keep_report(state_root / session / task, text, parts.hold),
             independent_completions=settings.delegation.independent_completions,
             settle_workspace=places.workspaces.settle,
+            handover_wait=settings.runtime.handover_wait_seconds,
         ),
         clock=parts.clock,
         owner=owner,

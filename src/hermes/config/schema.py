@@ -213,6 +213,13 @@ class RuntimeSettings(_Section, frozen=True, kw_only=True):
             "background, `stop` leaves it resumable."
         ),
     ] = "detach"
+    handover_wait_seconds: Annotated[
+        NotNegative,
+        Meta(
+            description="How long commands that run may take to end when their work goes to another process (/detach, "
+            "a lost terminal, attach). One that is not over by then is ended, and its effect is unknown."
+        ),
+    ] = 10.0
 
 
 class BudgetSettings(_Section, frozen=True, kw_only=True):

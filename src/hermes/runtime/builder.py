@@ -103,6 +103,7 @@ class Builder:
         restored = task.history
         history = restored or History(control.journal(task))
         task.history, task.offered = history, self._specs_of(tools)
+        task.unsafe = frozenset(tool.name for tool in tools if not tool.safe_to_repeat)
         if restored is None:
             self._begin(task, history, await self._notes(task))
         elif task.renews or encode_json(restored.segment.tools) != encode_json(task.offered):
@@ -178,7 +179,11 @@ class Builder:
         nonce = secrets.token_hex(4)
         tiny = task.model is not None and task.model.profile.tiny
         # A tiny model's window is too dear for a paragraph it cannot follow.
-        system = task.spec.system if tiny else "\n\n".join(part for part in (task.spec.system, notes, steer_paragraph(nonce)) if part)
+        system = (
+            task.spec.system
+            if tiny
+            else "\n\n".join(part for part in (task.spec.system, notes, steer_paragraph(nonce)) if part)
+        )
         first: list[Entry] = [*task.spec.history]
         if task.spec.goal:
             first.append(User(content=task.spec.goal, source=task.spec.source, at=self._clock.now()))

@@ -13,10 +13,13 @@ from hermes.runtime.outside import ADOPT, NOBODY, RELEASE
 from hermes.runtime.remote import LOOK_EVERY, Remote
 from hermes.store.ops import AdoptTasks, InboxRow, PutInbox, Unit
 
-__all__ = ["have_let_go", "offer"]
+__all__ = ["ANSWERS", "have_let_go", "offer"]
+
+#: Seconds within which a process that lives lets a session go, once no command of it runs any more.
+ANSWERS = 15.0
 
 
-async def have_let_go(remote: Remote, session_id: str, *, patience: float = 15.0) -> None:
+async def have_let_go(remote: Remote, session_id: str, *, patience: float = ANSWERS) -> None:
     """Have a session belong to nobody: whoever has it is asked to let it go.
 
     Raises:

@@ -18,7 +18,7 @@ class Policy:
     `keep_report` is given a task's id, its session's id and its final text; it writes the text where a reader's room
     may be too small for it, and returns the path or "". `independent_completions`: ends of children that were
     dispatched together are told one by one. `settle_workspace` looks at a workspace of an ended task's own and says
-    what became of it."""
+    what became of it. `handover_wait` is the seconds that running commands get before their session is let go."""
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Policy:
         keep_report: Callable[[str, str, str], Awaitable[str]] | None = None,
         independent_completions: bool = False,
         settle_workspace: Callable[[Task], Awaitable[WorkspaceReport | None]] | None = None,
+        handover_wait: float = 0.0,
     ) -> None:
         self.max_spawn_depth = max_spawn_depth
         self.max_live = max_live
@@ -40,3 +41,4 @@ class Policy:
         self.keep_report = keep_report
         self.independent_completions = independent_completions
         self.settle_workspace = settle_workspace
+        self.handover_wait = handover_wait

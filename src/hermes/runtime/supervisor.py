@@ -27,6 +27,7 @@ from hermes.runtime.bus import Bus
 from hermes.runtime.deadlines import Deadlines
 from hermes.runtime.delivery import Delivery
 from hermes.runtime.ending import Ending, first_of, with_unfinished
+from hermes.runtime.letting_go import suspend
 from hermes.runtime.policy import Policy
 from hermes.runtime.processes import awaits_process
 from hermes.runtime.rows import queued_event, task_row
@@ -379,22 +380,15 @@ class Supervisor:
         for task in list(self.tasks.values()):
             task.halt("broken", str(error))
 
-    async def shutdown(self) -> None:
-        """Stop every task where it stands, without an end: it can be resumed."""
+    async def shutdown(self, patience: float = 0.0) -> None:
+        """Stop every task where it stands, without an end: it can be resumed. Commands get `patience` seconds."""
         self.closing = True
-        await self._suspend(list(self.tasks.values()), "the program is ending")
+        await suspend(list(self.tasks.values()), "the program is ending", self._ending.suspend, patience)
 
     async def let_go(self, session_id: str, reason: str) -> None:
-        """Stop a session's tasks where they stand, without an end, and forget them: another process may go on."""
+        """Stop a session's tasks where they stand, without an end, and forget them: another process may go on.
+        Commands that run get the time to end that `policy.handover_wait` gives."""
         tasks = [task for task in self.tasks.values() if task.scope.session_id == session_id]
-        await self._suspend(tasks, reason)
+        await suspend(tasks, reason, self._ending.suspend, self.policy.handover_wait)
         for root in [task for task in tasks if task.parent is None]:
             self.forget(root)
-
-    async def _suspend(self, tasks: Sequence[Task], reason: str) -> None:
-        for task in tasks:
-            if task.halt("shutdown", reason):
-                self._ending.suspend(task, reason)
-        with anyio.move_on_after(10, shield=True):
-            for task in tasks:
-                await task.done.wait()

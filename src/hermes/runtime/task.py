@@ -79,6 +79,7 @@ class Task:
         "stop",
         "stop_text",
         "together",
+        "unsafe",
         "verdict",
         "waiting",
     )
@@ -111,6 +112,7 @@ class Task:
         self.make_environment: Callable[[], Environment] | None = None
         self.model: Model | None = None
         self.offered: tuple[ToolSpec, ...] = ()
+        self.unsafe: frozenset[str] = frozenset()  # names of its tools whose calls must not be made twice
         self.renews = False  # it goes on with another model: its history gets a segment of its own for that
         self.cancel_scope = anyio.CancelScope()
         self.stop: StopReason | None = None
