@@ -115,9 +115,9 @@ def test_check(hermes: Hermes, hermes_home: Path) -> None:
     path = hermes_home / "config.yaml"
     path.write_text("agent:\n  max_turns: 3\n")
     assert hermes("config", "check").out == f"{path} is fine\n"
-    path.write_text("agent:\n  max_turn: 3\nkanban: {}\n")
+    path.write_text("agent:\n  max_turn: 3\ngoals: {}\n")
     ran = hermes("config", "check")
-    assert ran.code == 2 and f"error: {path}:2: " in ran.out and f"note: {path}:3: kanban" in ran.out
+    assert ran.code == 2 and f"error: {path}:2: " in ran.out and f"note: {path}:3: goals" in ran.out
     assert len(json.loads(hermes("config", "check", "--json").out)["problems"]) == 2
 
 

@@ -83,7 +83,7 @@ def test_a_missing_model_name_is_said(environ: dict[str, str]) -> None:
     [
         ("agent: {max_turn: 3}\n", "broken"),
         ("agent:\n\tx: 1\n", "broken"),
-        ("kanban: {}\n", "note"),
+        ("goals: {}\n", "note"),
         ("agent: {max_turns: 3}\n", "ok"),
     ],
 )

@@ -36,7 +36,8 @@ def test_the_list_of_a_home_without_settings(hermes: Hermes, hermes_home: Path) 
 def test_enabling_the_board_writes_its_name_and_tells_what_it_means(hermes: Hermes, hermes_home: Path) -> None:
     ran = hermes("tools", "enable", "kanban")
     assert ran.code == 0 and ran.out.startswith("Enabled: kanban\n")
-    assert "cost more tokens" in ran.out and "not in this release" in ran.out
+    assert "several agents cost more tokens" in ran.out
+    assert "in force: at most " in ran.out and "$5 a card, $25 a day" in ran.out
     assert "kanban" in written(hermes_home)
     assert on(hermes) == DEFAULT | {"kanban"}
 

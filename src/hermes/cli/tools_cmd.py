@@ -141,7 +141,10 @@ def _enabling(loaded: Loaded, current: list[str], names: Iterable[str]) -> tuple
             literal = [info.name for info in KNOWN_TOOLSETS if info.opt_in and info.name not in result]
             notes.extend(f"{each} stays off: it is turned on only by its own name" for each in literal)
         if name == "kanban":
-            notes.append("kanban: several agents cost more tokens than one")
+            notes.append(
+                "kanban is turned on by its own name alone, since several agents cost more tokens than one; in force: "
+                f"{loaded.settings.kanban.limits} (kanban.* in config.yaml)"
+            )
         if info is not None and not info.available:
             notes.append(f"{name} is not in this release: it is written down and has no effect until it comes")
         if name in disabled:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from hermes.compose.answering import answering
+from hermes.compose.boards import BoardToolset, board_password
 from hermes.compose.children import delegation_policy, levels_above
 from hermes.compose.consents import gate_of
 from hermes.compose.keys import KeyPools
@@ -145,10 +146,13 @@ async def _with_model(parts: Parts, catalog: Catalog) -> Parts:
 
 def _redactor(parts: Parts) -> Redactor:
     named = settings_secrets(parts.loaded.settings, parts.variables)
+    board = board_password(parts.loaded.settings.kanban.database_url)
     hook = parts.loaded.settings.notify.webhook  # whoever knows such an address may post to it
     stand_in = [parts.variables.get(entry.key_env, "") for entry in parts.loaded.settings.fallbacks]
     pool = [key.secret for key in parts.keys]
-    more = [secret for secret in (parts.endpoint.api_key, *parts.secrets, *named, *stand_in, *pool, hook) if secret]
+    more = [
+        secret for secret in (parts.endpoint.api_key, *parts.secrets, *named, *stand_in, *pool, hook, board) if secret
+    ]
     return Redactor(known_secrets(parts.environ or os.environ, parts.loaded.dotenv, more=more))
 
 
@@ -170,8 +174,8 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         models = Models(parts, catalog, keys)
         model = parts.model or await models(ModelChoice())
         tasks: dict[str, Task] = {}
-        async with taping(parts, redactor, tasks, model) as tape:
-            runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape, web, places)
+        async with taping(parts, redactor, tasks, model) as tape, aclosing(BoardToolset(parts)) as boards:
+            runtime, delegation = _wire(parts, redactor, store, owner, models, tasks, tape, web, places, boards)
             runtime.bus.subscribe(keys.note, types=(TaskEnded,))
             if tape is not None:
                 runtime.bus.subscribe(tape.hear, types=HEARD)
@@ -221,19 +225,19 @@ def _wire(
     tape: Tape | None,
     web: Web,
     places: Places,
+    boards: BoardToolset,
 ) -> tuple[Runtime, Delegation]:
     settings, home = parts.loaded.settings, parts.loaded.home
     state_root = parts.state_root or home.tasks_dir
     reports = Reports()
-    above = levels_above(settings, parts.environ or os.environ)
-    policy = delegation_policy(settings, above)
+    policy = delegation_policy(settings, levels_above(settings, parts.environ or os.environ))
     agents = AgentLibrary(home.path, parts.hold)
     delegation = Delegation(
         policy, reports, agents=agents, resolve=models.check, workspaces=places.workspaces, hold=parts.hold
     )
     bus = Bus()
     gate = gate_of(parts, redactor, store, tape)
-    registry = _registry(parts, delegation, tasks, web)
+    registry = _registry(parts, delegation, tasks, web, boards)
     builder = _builder(parts, redactor, store, models, registry, gate, places, delegation, tape)
     supervisor = Supervisor(
         store=store,
@@ -314,7 +318,9 @@ def _room(task: Task) -> int:
     return parent.model.profile.window // 4 if parent is not None and parent.model is not None else 16_000
 
 
-def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task], web: Web) -> ToolsetRegistry:
+def _registry(
+    parts: Parts, delegation: Delegation, tasks: Mapping[str, Task], web: Web, boards: BoardToolset
+) -> ToolsetRegistry:
     settings, home = parts.loaded.settings, parts.loaded.home
 
     def environment_of(scope: TaskScope) -> Environment:
@@ -335,5 +341,6 @@ def _registry(parts: Parts, delegation: Delegation, tasks: Mapping[str, Task], w
             *web.toolsets,
             DelegationToolset(delegation),
             AsyncDelegationToolset(delegation),
+            boards,
         )
     )

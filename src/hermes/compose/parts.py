@@ -13,6 +13,7 @@ from hermes.core.model import Model
 from hermes.credentials import Endpoint, Key
 from hermes.credentials.redact import Redactor
 from hermes.delegation.toolset import Delegation
+from hermes.kanban.seat import Seat
 from hermes.runtime.cassette import Cassette
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime
@@ -32,7 +33,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     database stands (None: `<home>/runtime.db`), `memory` keeps nothing on disk; with `traceless` not even memory holds
     what has ended, for runs of any length whose record is elsewhere. `secrets` are replaced wherever something is
     written. `observed` says that a person follows the run: live transcripts are written, the configured
-    notifications sent, and old sessions removed once a day. `wrap_store` puts something between runtime and journal
+    notifications sent, and old sessions removed once a day. `seat` is a worker's place at its card (None: by
+    the variables of the environment). `wrap_store` puts something between runtime and journal
     (a test's store that fails). `record` is the file to which every reply and result is kept, `replay` is the cassette
     from which all of them come."""
 
@@ -53,6 +55,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     state_root: Path | None = None
     wrap_store: Callable[[Store], Store] = _as_it_is
     watchdog: bool = True
+    seat: Seat | None = None
     clock: Clock = SystemClock()
     hold: Hold = NO_HOLD
 

@@ -50,7 +50,7 @@ def _value(loaded: Loaded, key: str) -> Any:
     value: Any = loaded.settings
     for part in key.split("."):
         value = getattr(value, part)
-    return _hide(value) if key.endswith(("api_key", "webhook")) else plain(value)
+    return _hide(value) if key.endswith(("api_key", "webhook", "database_url")) else plain(value)
 
 
 def shown(loaded: Loaded) -> list[Shown]:

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from hermes.config.approvals import ApprovalRule, ApprovalSettings
 from hermes.config.endpoints import ApiMode, Effort, FallbackSettings, ModelOverride, ProviderSettings, RouteSettings
+from hermes.config.kanban import KanbanSettings
 from hermes.config.notify import NotifySettings
 from hermes.config.terminal import TerminalSettings
 from hermes.config.unused import KNOWN_UNUSED
@@ -31,6 +32,7 @@ __all__ = [
     "DisplaySettings",
     "FallbackSettings",
     "Field",
+    "KanbanSettings",
     "ModelOverride",
     "ModelSettings",
     "NotifySettings",
@@ -327,6 +329,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approvals: ApprovalSettings = ApprovalSettings()
     store: StoreSettings = StoreSettings()
     notify: NotifySettings = NotifySettings()
+    kanban: KanbanSettings = KanbanSettings()
     web: WebSettings = WebSettings()
     display: DisplaySettings = DisplaySettings()
     compression: CompressionSettings = CompressionSettings()

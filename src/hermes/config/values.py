@@ -112,7 +112,7 @@ def convert_value(key: str, value: Any) -> tuple[Any, str]:
         if inner and isinstance(soft, (dict, list)):
             place = inner[1].replace("[...]", _culprit(field, soft), 1).lstrip(".")
             raise Misfit(f"{str(error).split(' - at')[0]} at {place}") from None
-        secret = key.endswith(("api_key", "webhook"))
+        secret = key.endswith(("api_key", "webhook", "database_url"))
         shown = "a value of another kind" if secret or len(repr(value)) > 80 else repr(value)
         raise Misfit(f"expected {wanted(field)}{' ' + bound[1] if bound else ''}, found {shown}") from None
     floor = _FLOORS.get(key)

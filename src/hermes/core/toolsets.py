@@ -44,7 +44,21 @@ def _info(
 
 _KANBAN_TOOLS = tuple(
     f"kanban_{verb}"
-    for verb in ("show", "list", "create", "complete", "block", "unblock", "heartbeat", "comment", "link")
+    for verb in (
+        "show",
+        "list",
+        "create",
+        "complete",
+        "block",
+        "unblock",
+        "heartbeat",
+        "comment",
+        "link",
+        "request_review",
+        "request_changes",
+        "attach",
+        "attachments",
+    )
 )
 
 #: Every name users may write, in the order of `hermes tools list`.
@@ -73,7 +87,7 @@ KNOWN_TOOLSETS: tuple[ToolsetInfo, ...] = (
         "list_tasks",
         here=True,
     ),
-    _info("kanban", "Shared board of several named agents", *_KANBAN_TOOLS, opt_in=True),
+    _info("kanban", "Shared board of several named agents", *_KANBAN_TOOLS, opt_in=True, here=True),
     _info("web", "Search the web and read pages", "web_search", "web_extract", here=True),
     _info("search", "Search the web", "web_search", here=True),
     _info("code_execution", "Run Python that calls the other tools", "execute_code"),

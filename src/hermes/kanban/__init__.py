@@ -8,12 +8,13 @@
 | `moves` | states, and every way from one to another, as a table; outcomes of runs |
 | `errors` | `ClaimLost`, `MoveRefused`, `StillRunning`, `BudgetSpent`, … |
 | `context` | `worker_context`: what a worker is told of its card |
-| `access` | the boards as one profile uses them; a worker's `Seat` at its card |
+| `access` | the boards as one profile uses them |
+| `seat` | a worker's `Seat` at its card, from the variables it was started with; loads no database |
 | `toolset` | the tools of models: workers and orchestrators |
 | `foreign` | copying from another program's board |
 | `place` | which machine and home this is |
 | `store`, `engines`, `tables` | the database: SQLite or PostgreSQL, transactions, migrations |
-| `creating`, `linking`, `claiming`, `releasing`, `ending`, `budgets`, `leading`, `reading` | the statements behind the verbs |
+| `creating`, `linking`, `claiming`, `releasing`, `ending`, `budgets`, `leading`, `reading` | the statements |
 
 A worker's life: `Board.claim` counts the attempt and gives a `Claim`; `note_process` says where it lives; `heartbeat`
 prolongs the claim and brings a wish to stop; `complete`, `block` or `request_review` end the run; `release`, with a

@@ -1,4 +1,4 @@
-"""Where a board is, and connections to it: a SQLite file of ours, or a PostgreSQL server. `store` has the transactions."""
+"""Where a board is, and connections to it: a SQLite file of ours, or a PostgreSQL server. `store` has transactions."""
 
 from __future__ import annotations
 

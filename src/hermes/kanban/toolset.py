@@ -19,12 +19,13 @@ from hermes.core.clock import held
 from hermes.core.errors import OperatorError, ToolError, UsageError
 from hermes.core.tools import CallContext, Tool, ToolEnv, ToolOutput, json_output
 from hermes.kanban import tool_arguments as a
-from hermes.kanban.access import Access, Seat
+from hermes.kanban.access import Access
 from hermes.kanban.board import Board
 from hermes.kanban.card import Card, Check, NewCard
 from hermes.kanban.context import worker_context
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.reading import CardFilter
+from hermes.kanban.seat import Seat
 from hermes.kanban.workspace_files import read_artifacts, save_file, unlisted
 
 __all__ = ["WORKER_REFUSED", "KanbanToolset"]
@@ -88,8 +89,9 @@ class _Verbs:
     async def _on(self, name: str | None, work: Callable[[Board], _T]) -> _T:
         return await (await self._access.board(name)).run(work)
 
-    def _key(self, context: CallContext) -> str:
-        return f"{self._access.home_id}:{context.key}"
+    def _key(self, board: Board, context: CallContext) -> str:
+        """The call's key, unique among the homes that share a board."""
+        return f"{board.here.home_id}:{context.key}"
 
     def _target(self, task_id: str | None) -> str:
         seat = self._access.seat
@@ -167,7 +169,7 @@ class _Verbs:
         made = await self._on(
             given.board,
             lambda board: board.create(
-                order, author=self._author, claim=claim, key=self._key(context), subscriber=subscriber
+                order, author=self._author, claim=claim, key=self._key(board, context), subscriber=subscriber
             ),
         )
         answer = {"ok": True, "task_id": made.card.id, "status": made.card.status, "subscribed": subscriber is not None}
@@ -195,7 +197,7 @@ class _Verbs:
             check=check,
             denied=seat.refused() if seat is not None else "",
         )
-        card = await self._on(given.board, lambda board: board.complete(name, done, by, key=self._key(context)))
+        card = await self._on(given.board, lambda board: board.complete(name, done, by, key=self._key(board, context)))
         return self._moved(card, seat)
 
     async def _checked(self, card: Card, seat: Seat, context: CallContext) -> tuple[Check | None, ToolOutput | None]:
@@ -205,9 +207,11 @@ class _Verbs:
         check = await seat.check(card)
         if check.passed:
             return check, None
-        key = f"{self._key(context)}:check"
         verdict = await self._on(
-            None, lambda board: board.report_check(seat.claim, check, author=self._author, key=key)
+            None,
+            lambda board: board.report_check(
+                seat.claim, check, author=self._author, key=f"{self._key(board, context)}:check"
+            ),
         )
         told = f"The check failed: {card.check_command}\n{check.output}"
         if verdict == "again":
@@ -263,7 +267,7 @@ class _Verbs:
         card = await self._on(
             given.board,
             lambda board: board.block(
-                name, given.reason, by, kind=given.kind, choices=given.choices, key=self._key(context)
+                name, given.reason, by, kind=given.kind, choices=given.choices, key=self._key(board, context)
             ),
         )
         return self._moved(card, seat)
@@ -273,7 +277,7 @@ class _Verbs:
             raise ToolError("a worker may not unblock cards; comment on it, or ask with kanban_block.")
         name = self._target(given.task_id)
         card = await self._on(
-            given.board, lambda board: board.unblock(name, author=self._author, key=self._key(context))
+            given.board, lambda board: board.unblock(name, author=self._author, key=self._key(board, context))
         )
         return json_output({"ok": True, "task_id": card.id, "status": card.status})
 
@@ -290,7 +294,7 @@ class _Verbs:
     async def comment(self, given: a.Comment, context: CallContext) -> ToolOutput:
         number = await self._on(
             given.board,
-            lambda board: board.comment(given.task_id, given.body, author=self._author, key=self._key(context)),
+            lambda board: board.comment(given.task_id, given.body, author=self._author, key=self._key(board, context)),
         )
         return json_output({"ok": True, "task_id": given.task_id, "comment_id": number})
 
@@ -298,7 +302,7 @@ class _Verbs:
         parent, child = await self._on(
             given.board,
             lambda board: board.link(
-                given.parent_id, given.child_id, author=self._author, kind=given.kind, key=self._key(context)
+                given.parent_id, given.child_id, author=self._author, kind=given.kind, key=self._key(board, context)
             ),
         )
         return json_output({"ok": True, "parent_id": parent, "child_id": child})
@@ -308,7 +312,7 @@ class _Verbs:
         card = await self._on(
             given.board,
             lambda board: board.request_review(
-                name, given.summary, by, metadata=given.metadata, reviewer=given.reviewer, key=self._key(context)
+                name, given.summary, by, metadata=given.metadata, reviewer=given.reviewer, key=self._key(board, context)
             ),
         )
         return self._moved(card, seat)
@@ -316,7 +320,7 @@ class _Verbs:
     async def request_changes(self, given: a.RequestChanges, context: CallContext) -> ToolOutput:
         name, by, seat = await self._own(given, "judge")
         card = await self._on(
-            given.board, lambda board: board.request_changes(name, given.reason, by, key=self._key(context))
+            given.board, lambda board: board.request_changes(name, given.reason, by, key=self._key(board, context))
         )
         return self._moved(card, seat)
 

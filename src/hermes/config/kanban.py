@@ -1,0 +1,64 @@
+"""The settings of the board; `hermes.config.schema` holds them among all others. Opens nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["KanbanSettings"]
+
+
+class KanbanSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The board of cards, and what its workers may use together."""
+
+    database_url: Annotated[
+        str,
+        Meta(
+            description="`postgresql://USER:PASSWORD@HOST/DATABASE` for boards that several hosts share; better as "
+            "`${NAME}`. Empty: a file of this home."
+        ),
+    ] = ""
+    board: Annotated[
+        str, Meta(description="Board of this profile where none is named; empty: the current one of the home.")
+    ] = ""
+    max_in_progress: Annotated[
+        int | None,
+        Meta(description="Workers at once; null: by memory and processors, from 2 to 8.", ge=1),
+    ] = None
+    card_usd: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(description="US dollars that one card may take in all its attempts; 0 and null: no limit."),
+    ] = 5.0
+    day_usd: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(description="US dollars that all cards of a board may take in a day (UTC); 0 and null: no limit."),
+    ] = 25.0
+    card_tokens: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="Tokens of one card; 0 and null: no limit.")
+    ] = 5_000_000
+    day_tokens: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="Tokens of a board in a day; 0 and null: no limit.")
+    ] = 25_000_000
+
+    @property
+    def workers_at_once(self) -> int:
+        """Workers at once: as configured, else one for each 512 MiB and at most two for each processor, from 2 to 8."""
+        if self.max_in_progress is not None:
+            return self.max_in_progress
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (512 * 1024 * 1024)
+        return max(2, min(8, memory, 2 * (os.cpu_count() or 1)))
+
+    @property
+    def limits(self) -> str:
+        """The limits in force, as a sentence for a person."""
+        money = [f"${value:g} {what}" for value, what in ((self.card_usd, "a card"), (self.day_usd, "a day")) if value]
+        tokens = [
+            f"{value:,} tokens {what}"
+            for value, what in ((self.card_tokens, "a card"), (self.day_tokens, "a day"))
+            if value
+        ]
+        spending = ", ".join([*money, *tokens]) or "no limit on money or tokens"
+        return f"at most {self.workers_at_once} workers at once, {spending}"
