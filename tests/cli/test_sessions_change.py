@@ -10,10 +10,16 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.core.codec import encode_envelope
+from hermes.core.events import Envelope, TurnEnded
+from hermes.core.messages import Usage
+from hermes.core.usage import TURN_ENDED
 from hermes.store.ops import (
     AddEntry,
+    AddEvent,
     AddTask,
     EndTask,
+    EventRow,
     PutDelivery,
     Unit,
 )
@@ -89,6 +95,30 @@ def test_export_for_programs(hermes: Hermes, tmp_path: Path) -> None:
     assert [entry["type"] for entry in document["entries"]["main_a1b2c3"]][:2] == ["user", "assistant"]
     lines = [json.loads(line) for line in hermes("sessions", "export", ENDED, "--format", "jsonl").out.splitlines()]
     assert [line["record"] for line in lines] == ["session", "task", *["entry"] * 4, "task", "entry", "file"]
+
+
+def test_an_export_says_which_answers_were_given_while_children_worked(hermes: Hermes, two: Path) -> None:
+    async def put() -> None:
+        store = await open_store(two / "runtime.db")
+        for seq, children in ((101, ()), (102, ("sa-1",))):
+            event = TurnEnded(
+                turn=seq, model="m", usage=Usage(), duration=1.0, calls=0, purpose="main", unfinished_children=children
+            )
+            envelope = Envelope(
+                seq=seq, at=float(seq), session_id=ENDED, task_id="main_a1b2c3", parent_id=None, event=event
+            )
+            body = encode_envelope(envelope)
+            row = EventRow(session_id=ENDED, task_id="main_a1b2c3", seq=seq, type=TURN_ENDED, at=float(seq), body=body)
+            await store.submit(Unit(ops=(AddEvent(row=row),))).wait()
+        await store.close()
+
+    anyio.run(put)
+    told = {"task_id": "main_a1b2c3", "at": 102.0, "unfinished_children": ["sa-1"]}
+    assert json.loads(hermes("sessions", "export", ENDED, "--json").out)["unfinished_answers"] == [told]
+    lines = [json.loads(line) for line in hermes("sessions", "export", ENDED, "--format", "jsonl").out.splitlines()]
+    assert [line for line in lines if line["record"] == "unfinished_answer"] == [
+        {"record": "unfinished_answer", **told}
+    ]
 
 
 @pytest.mark.usefixtures("two")

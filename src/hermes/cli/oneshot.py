@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -237,7 +237,8 @@ class OneShot:
         if assembly is not None:
             text = assembly.redactor.text(text)
         if request.json:
-            self._lines.put(self._redacted(result_line(result, self._session_id, code)))
+            unfinished = [task.id for task in self._task.subtree()[:-1] if not task.ended] if self._task else []
+            self._lines.put(self._redacted(result_line(result, self._session_id, code, unfinished)))
         elif code in (0, EXIT_TIMEOUT) or text.strip():
             output.answer(text)
         if code == EXIT_TIMEOUT:
@@ -323,10 +324,10 @@ def exit_code(task: Task, result: TaskResult) -> int:
     return EXIT_LATER if result.error_reason in _WAITING_HELPS else 1
 
 
-def result_line(result: TaskResult, session_id: str | None, code: int) -> bytes:
-    """The last line of `--json`."""
+def result_line(result: TaskResult, session_id: str | None, code: int, unfinished: Sequence[str] = ()) -> bytes:
+    """The last line of `--json`; `unfinished` are children that had not ended when it was written."""
     head = {"schema": SCHEMA, "type": "result", "session_id": session_id, "exit_code": code}
-    return encode_json({**head, **result.public()})
+    return encode_json({**head, **result.public(), "unfinished_children": list(unfinished)})
 
 
 def describe_source(assembly: Assembly) -> str:

@@ -48,12 +48,14 @@ def rendered(whole: Whole, files: list[dict[str, Any]], form: str) -> str:
     entries = {task: [msgspec.to_builtins(entry) for entry in found] for task, found in whole.entries.items()}
     if form == "json":
         document = {"schema": 1, "session": session, "tasks": tasks, "entries": entries, "files": files}
+        document["unfinished_answers"] = list(whole.unfinished)
         return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
     lines = [{"record": "session", "schema": 1, **session}]
     for task in tasks:
         lines.append({"record": "task", **task})
         for position, entry in enumerate(entries[task["task_id"]]):
             lines.append({"record": "entry", "task_id": task["task_id"], "position": position, "entry": entry})
+    lines += [{"record": "unfinished_answer", **answer} for answer in whole.unfinished]
     lines += [{"record": "file", **file} for file in files]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 

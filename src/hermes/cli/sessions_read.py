@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from hermes.config import Home
-from hermes.core.codec import decode_entry
+from hermes.core.codec import decode_entry, decode_event
 from hermes.core.errors import HermesError, UsageError
+from hermes.core.events import TurnEnded
 from hermes.core.messages import Assistant, Entry, Interrupted, Notice, Steer, Summary, Text, ToolResult, User
+from hermes.core.usage import TURN_ENDED
 from hermes.store.ops import SessionRow, Store, TaskRow
 from hermes.store.sqlite import open_store
 
@@ -29,12 +31,14 @@ class NotFound(HermesError):
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):
-    """A session with its tasks, what was said in each, and the ids of those whose end nobody saw."""
+    """A session with its tasks, what was said in each, and the ids of those whose end nobody saw. `unfinished` are the
+    answers that were given while children still worked: task, time, and the ids of these children."""
 
     row: SessionRow
     tasks: tuple[TaskRow, ...]
     entries: dict[str, list[Entry]]
     unseen: frozenset[str]
+    unfinished: tuple[dict[str, Any], ...] = ()
 
 
 @asynccontextmanager
@@ -83,7 +87,23 @@ async def read_whole(home: Home, wanted: str) -> Whole:
             task.task_id: [decode_entry(body) for _, body in await store.entries(task.task_id)] for task in tasks
         }
         unseen = await store.unseen(row.session_id)
-        return Whole(row=row, tasks=tuple(tasks), entries=entries, unseen=frozenset(task.task_id for task in unseen))
+        return Whole(
+            row=row,
+            tasks=tuple(tasks),
+            entries=entries,
+            unseen=frozenset(task.task_id for task in unseen),
+            unfinished=await _unfinished(store, row.session_id),
+        )
+
+
+async def _unfinished(store: Store, session_id: str) -> tuple[dict[str, Any], ...]:
+    found = []
+    for row in await store.events_of_type(TURN_ENDED, session_id=session_id):
+        event = decode_event(row.body)
+        if isinstance(event, TurnEnded) and event.unfinished_children:
+            children = list(event.unfinished_children)
+            found.append({"task_id": row.task_id, "at": row.at, "unfinished_children": children})
+    return tuple(found)
 
 
 def plain_task(task: TaskRow) -> dict[str, Any]:
