@@ -221,7 +221,7 @@ def test_questions_come_from_flags_files_and_pipes(program: Program) -> None:
         (["-q", "  "], "the question is empty"),
         (["--query-file", "none.md"], "none.md: No such file"),
         (["-q", "x", "--usage-file", "/nowhere/u.json"], "--usage-file /nowhere/u.json cannot be written"),
-        (["-q", "x", "--worktree"], "--worktree is not supported in this release"),
+        (["-q", "x", "--worktree", "--resume"], "--worktree begins something new"),
         (["-q", "x", "-s", "a"], "--skills is not supported in this release"),
         (["-q", "x", "--image", "a.png"], "--image is not supported in this release"),
         (["-q", "x", "--timeout", "0"], "--timeout"),
@@ -266,14 +266,31 @@ def test_without_a_person_dangerous_commands_are_denied_and_yolo_says_so(program
             return reply(calls=[call("terminal", command="rm precious.txt")])
         return reply("denied" if "Denied" in request.last else "gone")
 
+    program.environ["TERMINAL_ENV"] = "local"
     with serve_in_thread(script) as server:
         program.use(server)
         ran = program.chat("-q", "clean")
         assert (ran.code, ran.out) == (0, "denied\n") and "⛔ denied terminal: it deletes files" in ran.err
+        assert "100 % of the tool calls were denied" in ran.err and "--allow-host-commands" in ran.err
         assert (program.folder / "precious.txt").exists()
+        ran = program.chat("-q", "clean", "--allow-host-commands")
+        assert (ran.code, ran.out) == (0, "gone\n") and not (program.folder / "precious.txt").exists()
+        (program.folder / "precious.txt").write_text("x")
         ran = program.chat("-Q", "--yolo", "-q", "clean")
         assert (ran.code, ran.out) == (0, "gone\n") and "--yolo: dangerous commands run" in ran.err
         assert not (program.folder / "precious.txt").exists()
+
+
+def test_without_a_person_commands_run_in_the_sandbox_and_need_no_answer(program: Program, needs_tool: Any) -> None:
+    needs_tool("bwrap")
+    (program.folder / "old.txt").write_text("x")
+    (program.folder.parent / "neighbour.txt").write_text("x")
+    command = "rm old.txt; rm -f ../neighbour.txt; ls ..; echo $HOME"
+    script = [reply(calls=[call("terminal", command=command)]), reply("done")]
+    with serve_in_thread(lambda request: script[min(request.turn, 1)]) as server:
+        ran = program.use(server).chat("-q", "clean")
+    assert (ran.code, ran.out) == (0, "done\n") and "denied" not in ran.err
+    assert not (program.folder / "old.txt").exists() and (program.folder.parent / "neighbour.txt").exists()
 
 
 @pytest.mark.fault("B137")

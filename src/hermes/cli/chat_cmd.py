@@ -23,6 +23,7 @@ from hermes.cli.options import (
     refused,
     resume_options,
     run_options,
+    worktree_option,
 )
 from hermes.cli.reaching import take_from_host
 from hermes.cli.taped import refuse_tape_with, tape_options
@@ -72,8 +73,8 @@ Examples:
 @click.option("--source", default="cli", metavar="TAG", help="Recorded as the source of the session.")
 @tape_options
 @run_options
+@worktree_option
 @refused(
-    worktree="-w --worktree",
     session="--pass-session-id",
     config="--ignore-user-config",
     rules="--ignore-rules",
@@ -92,7 +93,7 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
     With a question the answer alone goes to stdout, everything else to stderr. Exit code: 0 answered, 1 failed,
     2 wrong usage, 75 quota or budget used up, 124 out of time, 130 interrupted.
     """
-    numbers, switches = ("max_turns", "run_budget", "max_cost"), ("yolo", "host_commands")
+    numbers, switches = ("max_turns", "run_budget", "max_cost"), ("yolo", "host_commands", "worktree")
     names = ("model", "toolsets", "provider", *numbers, *switches, "usage_file")
     options = merged(options_of(context), reasoning=reasoning, **{name: given.pop(name) for name in names})
     if directory is not None:
@@ -102,6 +103,8 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
             raise UsageError(f"--in {directory}: {error.strerror}. Name an existing folder.") from None
     given["resume"] = _session_named(given["resume"], given.pop("proceed"))
     refuse_tape_with(given["record"], given["replay"], resume=given["resume"], detach=given["detach"])
+    if options.worktree and (given["resume"] or given["detach"]):
+        raise UsageError("--worktree begins something new: it goes with neither --resume, --continue nor --detach.")
     text = _question(given)
     usage_file = check_usage_file(options.usage_file)
     if text is None:
@@ -176,6 +179,7 @@ def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: P
         source=given["source"],
         resume=given["resume"],
         options=options,
+        worktree=options.worktree,
     )
     if given["detach"] and (given["resume"] or given["as_json"] or given["timeout"]):
         raise UsageError("--detach goes with -q alone; hermes tasks resume ID goes on with work.")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import click
 
 import hermes
-from hermes.cli.options import GlobalOptions, refused, resume_options, run_options
+from hermes.cli.options import GlobalOptions, refused, resume_options, run_options, worktree_option
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
 from hermes.credentials.redact import Redactor
@@ -99,8 +99,8 @@ class _Commands(click.Group):
 @click.option("-z", "prompt", default=None, metavar="PROMPT", help="Print the final answer to PROMPT and end.")
 @resume_options()
 @click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost of the run as JSON to PATH.")
+@worktree_option
 @refused(
-    worktree="-w --worktree",
     session="--pass-session-id",
     config="--ignore-user-config",
     rules="--ignore-rules",
@@ -130,6 +130,8 @@ def cli(
             raise UsageError(f"-z and the command {context.invoked_subcommand} exclude each other. Give one of them.")
         if options.max_cost is not None and context.invoked_subcommand != "chat":
             raise UsageError(f"--max-cost is a limit of chat and does nothing in {context.invoked_subcommand}.")
+        if options.worktree and context.invoked_subcommand != "chat":
+            raise UsageError(f"--worktree is for chat and does nothing in {context.invoked_subcommand}.")
         if resume or proceed:
             raise UsageError(f"--resume and --continue stand after chat: hermes {context.invoked_subcommand} has none.")
         return None

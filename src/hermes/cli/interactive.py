@@ -12,6 +12,7 @@ import msgspec
 
 from hermes.cli.commands import Commands, parse
 from hermes.cli.composer import Composer, Screen, Signal
+from hermes.cli.isolating import in_worktree
 from hermes.cli.leaving import goes_on
 from hermes.cli.notes import commands_awaited, greeting, run_ended, status, stopping, waiting
 from hermes.cli.oneshot import EXIT_INTERRUPTED
@@ -78,7 +79,7 @@ class Chat:
         )
         self.busy_mode: str = assembly.settings.display.busy_input_mode
         self._composer = composer
-        self._toolsets = toolsets
+        self.toolsets = toolsets
         self._source = source
         self._commands = Commands(self)
         self._questions = Questions(self.screen.note, self.refresh)
@@ -254,7 +255,8 @@ class Chat:
             await self.say(text)
 
     async def _open(self, text: str = "") -> Session:
-        spec = msgspec.structs.replace(self.spec, goal=(Text(text),) if text else ())
+        plain = msgspec.structs.replace(self.spec, goal=(Text(text),) if text else ())
+        spec = await in_worktree(self, text) if self.options.worktree else plain
         self.session = await self.runtime.open_session(spec, source=self._source)
         return self.session
 
@@ -296,7 +298,7 @@ class Chat:
             goal=prompt,
             interactive=False,
             workspace=self.workspace,
-            toolsets=self._toolsets,
+            toolsets=self.toolsets,
             unattended=False,
         )
         task = await self.runtime.background(spec, session)

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -24,16 +25,18 @@ from hermes.cli.revising import model_lines, revision
 from hermes.cli.stream import Narrator
 from hermes.cli.taped import tell_tape
 from hermes.cli.usage_file import write_usage
-from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
+from hermes.compose import Assembly, Parts, conversation_spec, isolated_spec, open_runtime
 from hermes.core.codec import encode_envelope, encode_json
 from hermes.core.errors import HermesError, OperatorError
 from hermes.core.events import SCHEMA, Envelope, StreamRestarted, TextDeltaEvent, TurnStarted
 from hermes.core.messages import Usage
 from hermes.core.result import TaskResult
+from hermes.delegation.report import workspace_line
 from hermes.providers.weights import LABEL
 from hermes.runtime.rows import stored_spec
 from hermes.runtime.runtime import tune_collector
 from hermes.runtime.task import Task
+from hermes.runtime.spec import TaskSpec
 
 __all__ = [
     "OneShot",
@@ -54,7 +57,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked and how it is shown. `timeout` is seconds of the whole run, None for no limit.
 
     `resume` names the session whose next input it is; there `text` may be empty, and what `options` name changes it.
-    `detaches`: it goes on elsewhere once its terminal is lost.
+    `detaches`: it goes on elsewhere once its terminal is lost. `worktree`: it works in a git worktree of its own.
     """
 
     text: str
@@ -68,6 +71,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "cli"
     resume: str = ""
     options: GlobalOptions = GlobalOptions()
+    worktree: bool = False
     detaches: bool = False
 
 
@@ -127,13 +131,7 @@ class OneShot:
             self._assembly = assembly
             self._output.hide(assembly.redactor.text)
             tune_collector()
-            spec, notes = conversation_spec(
-                assembly,
-                goal=self._request.text,
-                interactive=False,
-                workspace=self._request.workspace,
-                toolsets=self._request.toolsets,
-            )
+            spec, notes = await self._spec(assembly)
             unpriced = price_note(assembly, spec)
             self._announce(assembly, notes)
             if unpriced is not None and not self._request.quiet:
@@ -156,6 +154,13 @@ class OneShot:
 
     async def _resumed(self, assembly: Assembly, wanted: str) -> Task:
         """Go on with a session: its unfinished tasks, and the next input."""
+    async def _spec(self, assembly: Assembly) -> tuple[TaskSpec, tuple[str, ...]]:
+        request = self._request
+        wanted: dict[str, Any] = {"goal": request.text, "interactive": False, "toolsets": request.toolsets}
+        if request.worktree:
+            return await isolated_spec(assembly, "worktree", workspace=request.workspace, **wanted)
+        return conversation_spec(assembly, workspace=request.workspace, **wanted)
+
         recovery = assembly.recovery
         self._session_id = session = await recovery.find(wanted)
         mode = recover_mode(assembly.settings.delegation.recover, False)
@@ -227,6 +232,8 @@ class OneShot:
         return code
 
     def _cut_short(self) -> int:
+        if result.workspace is not None:
+            self._output.note(f"workspace: {workspace_line(result.workspace)}", always=True)
         """The run was left without an end of its task: what was written stands, the task is suspended."""
         code = self._stopped if self._stopped is not None else 1
         self._report(msgspec.structs.replace(_NOTHING, exit_reason="interrupted"), self._partial, code)

@@ -40,6 +40,7 @@ __all__ = [
     "refused",
     "resume_options",
     "run_options",
+    "worktree_option",
 ]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -68,6 +69,7 @@ class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
     yolo: bool = False
     host_commands: bool = False
     max_cost: float | None = None
+    worktree: bool = False
 
     def flags(self) -> dict[str, Any]:
         """The settings these options stand for, by dotted key."""
@@ -219,6 +221,12 @@ def run_options(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def worktree_option(command: _Command) -> _Command:
+    """Give a command -w/--worktree."""
+    text = "Work in a git worktree of its own, on a new branch; it is kept if anything is left in it."
+    return click.option("-w", "--worktree", is_flag=True, help=text)(command)
 
 
 def resume_options(note: str = "") -> Callable[[_Command], _Command]:

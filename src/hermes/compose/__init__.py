@@ -4,7 +4,7 @@
 """
 
 from hermes.compose.answering import bell_of, rung
-from hermes.compose.conversation import conversation_spec, select_toolsets, session_limits
+from hermes.compose.conversation import conversation_spec, isolated_spec, select_toolsets, session_limits
 from hermes.compose.opening import max_running, open_runtime
 from hermes.compose.parts import Assembly, Parts
 
@@ -13,6 +13,7 @@ __all__ = [
     "Parts",
     "bell_of",
     "conversation_spec",
+    "isolated_spec",
     "max_running",
     "open_runtime",
     "rung",

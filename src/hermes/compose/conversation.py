@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from hermes.compose.parts import Assembly
 from hermes.config import Settings
 from hermes.core.limits import Limits
 from hermes.core.messages import Text
+from hermes.core.scope import TaskKind
 from hermes.core.toolsets import Selection, ToolsetRegistry, configured_toolsets
+from hermes.runtime.isolation import WorkspaceMode
 from hermes.runtime.prompt import conversation_system
 from hermes.runtime.spec import ModelChoice, TaskSpec
 
-__all__ = ["UNATTENDED_USD", "conversation_spec", "select_toolsets", "session_limits"]
+__all__ = ["UNATTENDED_USD", "conversation_spec", "isolated_spec", "select_toolsets", "session_limits"]
 
 #: US dollars for a single request and everything under it, unless something else is set.
 UNATTENDED_USD = 5.0
@@ -80,3 +85,17 @@ def conversation_spec(
         reasoning_effort=settings.agent.reasoning_effort or None,
     )
     return spec, selection.notes
+
+
+async def isolated_spec(
+    assembly: Assembly, mode: WorkspaceMode, *, workspace: str, kind: TaskKind = "main", **options: Any
+) -> tuple[TaskSpec, tuple[str, ...]]:
+    """As `conversation_spec`, for a task with a workspace of its own that stands for `workspace`.
+
+    Raises:
+        OperatorError: it cannot be had.
+    """
+    task_id = assembly.runtime.supervisor.new_id(kind)
+    place, isolation, remarks = await assembly.workspaces.plan(mode, workspace, task_id)
+    spec, notes = conversation_spec(assembly, workspace=place, **options)
+    return msgspec.structs.replace(spec, kind=kind, isolation=isolation), (*notes, *remarks)

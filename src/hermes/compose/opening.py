@@ -201,6 +201,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
                     ),
                     check=models.check,
                     tape=tape,
+                    workspaces=places.workspaces,
                 )
     finally:
         with anyio.CancelScope(shield=True):

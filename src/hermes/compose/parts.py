@@ -19,6 +19,7 @@ from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime
 from hermes.runtime.spec import ModelChoice
 from hermes.runtime.taping import Tape
+from hermes.runtime.workspaces import Workspaces
 from hermes.store.ops import Store
 
 __all__ = ["Assembly", "Parts"]
@@ -61,8 +62,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """An open runtime with what faces need beside it. `check` raises for a model that cannot be had; `tape` is
-    what records or replays."""
+    """An open runtime with what faces need beside it. `check` raises for a model that cannot be had;
+    `workspaces` makes workspaces of tasks' own; `tape` is what records or replays."""
 
     runtime: Runtime
     settings: Settings
@@ -73,4 +74,5 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     delegation: Delegation
     recovery: Recovery
     check: Callable[[ModelChoice], None]
+    workspaces: Workspaces
     tape: Tape | None = None

@@ -20,7 +20,7 @@ from hermes.core.messages import plain_text
 from hermes.core.result import TaskResult, WorkspaceReport, async_status, delegate_status, tokens
 from hermes.runtime.task import Task
 
-__all__ = ["Reports", "keep_report"]
+__all__ = ["Reports", "keep_report", "workspace_line"]
 
 #: Characters above which a report is kept in a file: below, every reader has room for it.
 KEPT_ABOVE = 200
@@ -228,7 +228,7 @@ class Reports:
         if result.error:
             lines.append(f"Error: {result.error}")
         if result.workspace is not None:
-            lines.append(f"Workspace: {_workspace_line(result.workspace)}")
+            lines.append(f"Workspace: {workspace_line(result.workspace)}")
         lines.extend(f"Conflict: {conflict}" for conflict in result.conflicts)
         if result.missed_steer:
             lines.append(f"Corrections that came too late: {'; '.join(result.missed_steer)}")
@@ -253,7 +253,8 @@ def _place(result: TaskResult) -> dict[str, Any]:
     return found
 
 
-def _workspace_line(place: WorkspaceReport) -> str:
+def workspace_line(place: WorkspaceReport) -> str:
+    """One line about what became of a workspace."""
     if place.removed:
         return f"nothing was left in its {place.mode}; it was removed"
     branch = f", branch {place.branch}, {place.commits} commits" if place.mode == "worktree" else ""

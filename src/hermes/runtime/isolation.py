@@ -30,6 +30,11 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     branch: str = ""
 
     @property
+    def task_id(self) -> str:
+        """The task that it was planned for."""
+        return self.top.rpartition("/")[2]
+
+    @property
     def record(self) -> str:
         """Of a worktree: the directory in which the repository keeps what belongs to it alone."""
-        return f"{self.repository}/worktrees/{self.top.rpartition('/')[2]}"
+        return f"{self.repository}/worktrees/{self.task_id}"

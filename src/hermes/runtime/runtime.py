@@ -106,7 +106,9 @@ class Runtime:
         """Spawn a task without a parent, in a session of its own or in a given one."""
         sid = session or self.new_session()
         first: Sequence[Op] = () if session is not None else (self._session(sid, spec, source),)
-        tasks = await self.supervisor.spawn([SpawnRequest(spec=spec)], session_id=sid, first=first)
+        planned = spec.isolation.task_id if spec.isolation is not None else ""
+        request = SpawnRequest(spec=spec, task_id=planned)
+        tasks = await self.supervisor.spawn([request], session_id=sid, first=first)
         return tasks[0]
 
     async def place(self, spec: TaskSpec, *, source: str = "cli") -> str:
