@@ -137,6 +137,8 @@ def write_up(item: Item, draw: Draw, result: RolloutResult, now: float) -> Recor
             tokens=usage.total,
             cost_usd=usage.cost_usd,
             at=now,
+            calls=result.calls,
+            denied=sum(result.denied.values()),
         ),
         source=item.row.source,
         toolsets=draw.toolsets,

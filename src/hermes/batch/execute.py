@@ -29,6 +29,7 @@ from hermes.core.limits import Limits
 from hermes.core.messages import Entry, Text, Usage, plain_text
 from hermes.core.model import Model
 from hermes.core.result import TaskResult
+from hermes.runtime.denials import Denials
 from hermes.runtime.prompt import conversation_system
 from hermes.runtime.runtime import Runtime
 from hermes.runtime.spec import ModelChoice, TaskSpec
@@ -48,10 +49,12 @@ class _Trace:
         self.root = ""
         self.entries: dict[str, list[Entry]] = {}
         self.success: dict[str, bool] = {}
+        self.denials = Denials()
 
     def apply(self, envelope: Envelope) -> None:
         """Fold one event of the tree in."""
         event = envelope.event
+        self.denials.hear(event)
         if isinstance(event, EntryAdded):
             self.entries.setdefault(envelope.task_id, []).append(event.entry)
         elif isinstance(event, ToolEnded):
@@ -209,6 +212,8 @@ class RuntimeEngine:
             duration=result.elapsed,
             partial=result.error_reason == "invalid_calls",
             call_success=trace.success,
+            calls=trace.denials.calls,
+            denied=dict(trace.denials.reasons),
             children=tuple(self._child(child, trace) for child in task.subtree()[:-1]),
         )
 

@@ -56,6 +56,8 @@ class Progress:
     outcomes: dict[str, tuple[str, str]] = field(default_factory=dict)
     #: What one row of each reason or kind said.
     examples: dict[str, str] = field(default_factory=dict)
+    #: Calls of each rollout, and how many of them were denied.
+    calls: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def restore(self, heads: Iterable[Head]) -> None:
         """Take in what earlier sessions brought."""
@@ -74,6 +76,7 @@ class Progress:
         if before is not None:
             self._add(before, -1)
         self.outcomes[head.key] = (head.outcome, head.reason)
+        self.calls[head.key] = (head.calls, head.denied)
         self._add((head.outcome, head.reason), 1)
         if head.reason:
             self.examples.setdefault(head.reason, head.detail)

@@ -43,6 +43,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cost_usd: float | None = None
     score: float | None = None
     at: float = 0.0
+    calls: int = 0
+    denied: int = 0
 
     @property
     def lasting(self) -> bool:

@@ -86,7 +86,8 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     `entries` is the whole history from the prompt on, without system text and prefill. `tools` are the tools that were
     offered. `call_success` holds, by "position:index" of a call, what the tool itself said of its success; calls that
     are not in it are judged by their result. `started_at` is seconds since the epoch, `duration` seconds. `partial`
-    says that invalid calls in a row ended it.
+    says that invalid calls in a row ended it. `calls` counts the calls of the whole tree, `denied` those of them that
+    were not allowed, by what they would have done.
     """
 
     state: RolloutState
@@ -102,6 +103,8 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     partial: bool = False
     call_success: dict[str, bool] = {}
     children: tuple[ChildRecord, ...] = ()
+    calls: int = 0
+    denied: dict[str, int] = {}
 
 
 class Engine(Protocol):

@@ -27,6 +27,8 @@ class Tally:
         self.failed: Counter[str] = Counter()
         self.usage = Usage()
         self.api_calls = 0
+        self.calls = 0
+        self.denied: Counter[str] = Counter()
         self._tools: dict[str, list[int]] = {}
         self._reasoning: Counter[str] = Counter()
 
@@ -37,6 +39,8 @@ class Tally:
         for child in result.children:
             self.usage = self.usage + child.usage
         self.api_calls += result.api_calls
+        self.calls += result.calls
+        self.denied.update(result.denied)
         if head.outcome == "failed":
             self.failed[head.reason] += 1
             return
@@ -77,6 +81,12 @@ class Tally:
             "discarded_no_reasoning": self.rejected["no_reasoning"],
             "api_calls": self.api_calls,
             "usage": msgspec.structs.asdict(self.usage),
+            "approvals": {
+                "calls": self.calls,
+                "denied": self.denied.total(),
+                "denied_rate": _percent(self.denied.total(), self.calls),
+                "denied_by_reason": dict(sorted(self.denied.items())),
+            },
             "tool_statistics": {name: _tool(*self._tools.get(name, (0, 0))) for name in tools},
             "reasoning_statistics": self._reasoning_report(),
             "sessions": [msgspec.structs.asdict(session) for session in meta.sessions],

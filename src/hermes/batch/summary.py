@@ -14,6 +14,7 @@ from hermes.batch.folder import RunFolder, RunMeta
 from hermes.batch.progress import Progress, duration_text
 from hermes.batch.record import LASTING_FAILURES, open_index
 from hermes.batch.settings import differences
+from hermes.runtime.denials import denied_note
 
 __all__ = ["StopCause", "describe_existing", "exit_code", "last_lines", "resume_command"]
 
@@ -51,6 +52,9 @@ def last_lines(run_name: str, progress: Progress, cause: StopCause | None, secon
     ]
     if cause is not None:
         lines.append(cause.message)
+    denied = denied_note(*(sum(column) for column in zip((0, 0), *progress.calls.values(), strict=True)))
+    if denied:
+        lines.append(denied)
     failed = progress.failed.total()
     lines.append(
         f"kept {progress.kept} rejected {progress.rejected.total()} failed {failed} pending {progress.pending} "

@@ -33,10 +33,11 @@ from hermes.core.messages import Usage
 from hermes.core.result import TaskResult
 from hermes.delegation.report import workspace_line
 from hermes.providers.weights import LABEL
+from hermes.runtime.denials import Denials, denied_note
 from hermes.runtime.rows import stored_spec
 from hermes.runtime.runtime import tune_collector
-from hermes.runtime.task import Task
 from hermes.runtime.spec import TaskSpec
+from hermes.runtime.task import Task
 
 __all__ = [
     "OneShot",
@@ -70,8 +71,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     usage_file: Path | None = None
     source: str = "cli"
     resume: str = ""
-    options: GlobalOptions = GlobalOptions()
     worktree: bool = False
+    options: GlobalOptions = GlobalOptions()
     detaches: bool = False
 
 
@@ -88,6 +89,7 @@ class OneShot:
         self._task: Task | None = None
         self._session_id: str | None = None
         self._partial = ""  # of the reply that is being written
+        self._denials = Denials()
         self._stopped: int | None = None  # exit code of what ended it from outside
         self._scope = anyio.CancelScope()
         self.hung_up = False  # its terminal was lost
@@ -152,8 +154,6 @@ class OneShot:
                 subscription.close()
             return self._finish(self._task, result)
 
-    async def _resumed(self, assembly: Assembly, wanted: str) -> Task:
-        """Go on with a session: its unfinished tasks, and the next input."""
     async def _spec(self, assembly: Assembly) -> tuple[TaskSpec, tuple[str, ...]]:
         request = self._request
         wanted: dict[str, Any] = {"goal": request.text, "interactive": False, "toolsets": request.toolsets}
@@ -161,6 +161,8 @@ class OneShot:
             return await isolated_spec(assembly, "worktree", workspace=request.workspace, **wanted)
         return conversation_spec(assembly, workspace=request.workspace, **wanted)
 
+    async def _resumed(self, assembly: Assembly, wanted: str) -> Task:
+        """Go on with a session: its unfinished tasks, and the next input."""
         recovery = assembly.recovery
         self._session_id = session = await recovery.find(wanted)
         mode = recover_mode(assembly.settings.delegation.recover, False)
@@ -200,6 +202,7 @@ class OneShot:
         def listen(envelope: Envelope) -> None:
             if request.json:
                 self._lines.put(runtime.redact(encode_envelope(envelope)))
+            self._denials.hear(envelope.event)
             self._session_id = envelope.session_id
             if self._is_main(envelope.task_id):
                 self._text(envelope)
@@ -229,11 +232,11 @@ class OneShot:
         strayed = tell_tape(tape, lambda line: self._output.note(line, always=True), said=result.error or "")
         code = code or int(strayed)
         self._report(result, text, code)
+        if result.workspace is not None:
+            self._output.note(f"workspace: {workspace_line(result.workspace)}", always=True)
         return code
 
     def _cut_short(self) -> int:
-        if result.workspace is not None:
-            self._output.note(f"workspace: {workspace_line(result.workspace)}", always=True)
         """The run was left without an end of its task: what was written stands, the task is suspended."""
         code = self._stopped if self._stopped is not None else 1
         self._report(msgspec.structs.replace(_NOTHING, exit_reason="interrupted"), self._partial, code)
@@ -259,6 +262,9 @@ class OneShot:
             output.note(f"note: {result.note}")
         if result.truncated and code == 0:
             output.note("note: the answer is incomplete, a limit was reached", always=True)
+        denied = denied_note(self._denials.calls, self._denials.denied)
+        if denied:
+            output.note(f"note: {denied}", always=True)
         if self._session_id:
             output.note(f"session: {self._session_id}  (hermes sessions show {self._session_id})", always=True)
             if code != 0:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -25,9 +26,10 @@ from hermes.environments.docker import Docker, DockerSettings
 from hermes.environments.enclosure import Enclosure, Host
 from hermes.environments.files import LocalFiles
 from hermes.environments.git_shadow import GitShadow
-from hermes.environments.sandbox import Bubblewrap, SandboxSettings
 from hermes.environments.local import LocalEnvironment, LocalSettings
+from hermes.environments.sandbox import Bubblewrap, SandboxSettings
 from hermes.environments.scrub import command_environment
+from hermes.runtime.modes import place
 from hermes.runtime.processes import tell_process
 from hermes.runtime.task import Task
 from hermes.runtime.workspaces import Workspaces
@@ -56,7 +58,10 @@ class Places:
         self._source: Mapping[str, str] = parts.environ or os.environ
         self.workspaces = Workspaces(home.path / "workspaces", parts.hold)
         terminal = settings.terminal
-        self._backend: EnvironmentKind = terminal.backend
+        self._backend = terminal.backend
+        approvals = settings.approvals
+        self._freed = parts.yolo or approvals.host_commands or approvals.mode == "allow"
+        self._sandboxed = False  # whether a sandbox can be had here, as far as it was tried
         self._commands = anyio.CapacityLimiter(terminal.max_parallel or 4 * (os.cpu_count() or 2))
         self._local = LocalSettings(
             timeout=terminal.timeout,
@@ -108,7 +113,7 @@ class Places:
             OperatorError: it cannot; the text begins with `environment_unavailable` and says what is missing.
         """
         kind = environment or self._backend
-        if kind == "local":
+        if kind in ("local", "auto"):
             return
         with held(self._parts.hold):
             if kind == "sandbox":
@@ -124,12 +129,25 @@ class Places:
         """
         await self.workspaces.make(task)
         if task.spec.check or not _WORKING.isdisjoint(task.spec.toolsets):
-            await self.check(task.spec.environment, task.spec.image)
+            if not task.spec.environment and self._backend == "auto" and self._alone(task) and not self._sandboxed:
+                with held(self._parts.hold):
+                    self._sandboxed = not await anyio.to_thread.run_sync(self._bubblewrap.why_not)
+            await self.check(self.kind(task), task.spec.image)
+
+    def _alone(self, task: Task) -> bool:
+        return task.spec.unattended and not self._freed
+
+    def kind(self, task: Task) -> EnvironmentKind:
+        """What holds the commands of a task that is prepared."""
+        if task.spec.environment:
+            return cast("EnvironmentKind", task.spec.environment)
+        attended = not task.spec.unattended
+        return place(self._backend, attended=attended, freed=self._freed, sandbox=self._sandboxed)
 
     def make(self, task: Task) -> Environment:
         """The environment of a task."""
         state_dir = Path(self._state_dir(task))
-        kind = task.spec.environment or self._backend
+        kind = self.kind(task)
         isolation = task.spec.isolation
         watch: Callable[[], Mapping[str, str]] | None = None
         if kind == "local" and isolation is not None and isolation.checkout:
@@ -169,6 +187,8 @@ class Places:
 
     def _note_process(self, key: CallKey, pgid: int, started: str) -> None:
         """Store a command's process group, so that whoever takes the task up after a crash can end it first."""
+        if key.sub:
+            return  # its outer call is the one that is known; whatever carries its key is ended with it
         op = SetCallProcess(
             task_id=key.task_id, position=key.position, index=key.index, pgid=pgid, process_started=started
         )
@@ -180,17 +200,15 @@ class Places:
             await anyio.to_thread.run_sync(self._bubblewrap.close)
 
 
-def _shadow(task: Task, state_dir: Path) -> GitShadow | None:
-    """What commands behind a boundary see of the repository of a task's worktree."""
-    isolation = task.spec.isolation
-    if isolation is None or isolation.mode != "worktree":
-        return None
-    return GitShadow(state_dir, isolation.repository, isolation.record, isolation.branch)
-        if key.sub:
-            return  # its outer call is the one that is known; whatever carries its key is ended with it
 def _of_a_row(task: Task) -> bool:
     while task.parent is not None:
         task = task.parent
     return task.scope.kind == "row"
 
 
+def _shadow(task: Task, state_dir: Path) -> GitShadow | None:
+    """What commands behind a boundary see of the repository of a task's worktree."""
+    isolation = task.spec.isolation
+    if isolation is None or isolation.mode != "worktree":
+        return None
+    return GitShadow(state_dir, isolation.repository, isolation.record, isolation.branch)

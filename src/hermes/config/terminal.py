@@ -18,13 +18,14 @@ class TerminalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Commands."""
 
     backend: Annotated[
-        Literal["local", "sandbox", "docker"],
+        Literal["auto", "local", "sandbox", "docker"],
         Meta(
             description="Where commands run: `local` on this machine as they are, `sandbox` behind bubblewrap, "
-            "`docker` in a container for each task. What cannot be had is refused, never replaced by less.",
+            "`docker` in a container for each task: what cannot be had is refused, never replaced by less. `auto`: "
+            "local where a person can be asked, else the sandbox where there is one (docs/approvals.md).",
             extra=_env("TERMINAL_ENV"),
         ),
-    ] = "local"
+    ] = "auto"
     cwd: Annotated[
         str,
         Meta(description="Working directory of a new task; `.` is where hermes starts.", extra=_env("TERMINAL_CWD")),

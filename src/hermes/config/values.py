@@ -139,7 +139,7 @@ def unsupported(key: str, value: Any) -> str:
 
     Ignoring one that asks for isolation would run commands with less of it than was asked for.
     """
-    if key == "terminal.backend" and isinstance(value, str) and value not in ("local", "sandbox", "docker", ""):
+    if key == "terminal.backend" and isinstance(value, str) and value not in ("auto", "local", "sandbox", "docker", ""):
         return (
             f"the backend {value!r} is not in this release and commands would run on this machine. Set it to sandbox, "
             "docker or local"
