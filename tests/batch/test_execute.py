@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from hermes.credentials import Endpoint
 from hermes.runtime.spec import ModelChoice
 from hermes.testing.clock import VirtualClock
 from hermes.testing.scripted import ScriptedModel, call, reply
+from tests.environments.docker_stand_in import StandIn
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +31,9 @@ PART = "a part " * 100
 
 
 @asynccontextmanager
-async def opened(model: Model, tmp_path: Path, clock: VirtualClock) -> AsyncIterator[tuple[Assembly, RuntimeEngine]]:
+async def opened(
+    model: Model, tmp_path: Path, clock: VirtualClock, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Assembly, RuntimeEngine]]:
     parts = Parts(
         loaded=load(find_home({"HERMES_HOME": str(tmp_path / "home")}), {}, {}),
         endpoint=Endpoint(provider="test", base_url="", api_key="", key_source="none", model=model.name),
@@ -39,6 +43,7 @@ async def opened(model: Model, tmp_path: Path, clock: VirtualClock) -> AsyncIter
         watchdog=False,
         clock=clock,
         hold=clock,
+        environ=environ or {},
         state_root=tmp_path / "state",
     )
     async with open_runtime(parts) as assembly:
@@ -81,3 +86,32 @@ async def test_a_row_has_its_children_and_leaves_nothing(tmp_path: Path, virtual
         assert not runtime.supervisor.tasks and not runtime.bus.tree.tasks
         counts = await runtime.store.counts()
         assert (counts.sessions, counts.tasks) == (0, 0)
+
+
+async def test_a_row_with_an_image_runs_in_its_container_and_nowhere_else(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    (tmp_path / "bin").mkdir()
+    engine = StandIn(tmp_path / "bin")
+    steps = [reply(calls=[call("terminal", command="echo inside")]), reply("done")]
+    model = ScriptedModel("m", scripts={"there": steps, "missing": steps})
+    environ = {"PATH": f"{engine.folder}:{os.environ['PATH']}"}
+    async with opened(model, tmp_path, virtual_clock, environ) as (_, rollouts):
+        for number, image in enumerate(("some/image:1", "missing/image")):
+            result = await rollouts.run(
+                RolloutRequest(
+                    key=str(number),
+                    index=number,
+                    prompt="missing" if number else "there",
+                    workspace=str(tmp_path),
+                    state_dir=str(tmp_path / "state"),
+                    image=image,
+                    toolsets=("terminal",),
+                )
+            )
+            if number:
+                assert result.error is not None and result.error.kind == "environment_unavailable"
+                assert result.error.message.startswith("Docker image not available: missing/image")
+            else:
+                assert result.state == "completed" and image in engine.of("run")[0]
+    assert engine.containers == [] and len(engine.of("run")) == 1

@@ -121,12 +121,18 @@ async def test_sixty_rows_of_a_sick_endpoint_are_all_kept_later(desk: Desk) -> N
 @pytest.mark.fault("B109")
 async def test_lasting_failures_are_run_again_only_when_asked_for(desk: Desk) -> None:
     desk.dataset([{"prompt": "a"}, {"prompt": "b", "docker_image": "python:3.12"}, {"prompt": "c", "cwd": "/nowhere"}])
-    engine = FakeEngine()
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        if request.image:
+            return failed("environment_unavailable", "Docker image not available: python:3.12")
+        return answered(request.prompt)
+
+    engine = FakeEngine(script)
     assert await desk.start(engine) == 1
-    assert [request.prompt for request in engine.requests] == ["a"], "a row with an image never runs on the host"
+    assert [(request.prompt, request.image) for request in engine.requests] == [("a", ""), ("b", "python:3.12")]
     assert [row["reason"] for row in desk.lines("failed.jsonl")] == ["environment_unavailable"] * 2
     assert "--retry=environment_unavailable" in desk.said[-1]
-    again = FakeEngine()
+    again = FakeEngine(script)
     assert await desk.start(again, resume=True) == 1
     assert again.settings == []
     assert await desk.start(again, resume=True, retry=("environment_unavailable",)) == 1

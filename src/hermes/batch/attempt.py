@@ -55,12 +55,6 @@ class Attempts:
 
     async def run(self, item: Item, draw: Draw, report: Callable[[str], None]) -> RolloutResult:
         """Run one item; failures come back as results."""
-        if item.row.image:
-            return failure(
-                "environment_unavailable",
-                f"the row asks for the image {item.row.image}, and container environments do not exist here; "
-                "it is never run on the host instead",
-            )
         if draw.missing and not draw.toolsets:
             return failure("environment_unavailable", f"no such toolset here: {', '.join(draw.missing)}")
         inplace = self._settings.cwd_mode == "inplace" and item.row.cwd is not None
@@ -79,6 +73,7 @@ class Attempts:
             attempt=item.attempt,
             prompt=item.row.prompt,
             workspace=str(workspace),
+            image=item.row.image or "",
             state_dir=str(self._folder.state),
             system=self._system,
             toolsets=draw.toolsets,

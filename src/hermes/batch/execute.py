@@ -37,6 +37,8 @@ from hermes.runtime.task import Task
 
 __all__ = ["RuntimeEngine"]
 
+#: How an error begins that says that a workspace or environment cannot be had.
+_UNAVAILABLE = "environment_unavailable: "
 #: Seconds that a stopped rollout gets to end its commands.
 STOP_GRACE = 5.0
 
@@ -180,6 +182,8 @@ class RuntimeEngine:
             model=self._choice,
             limits=Limits(turns=request.max_turns, clock=request.timeout),
             workspace=request.workspace,
+            environment="docker" if request.image else "",
+            image=request.image,
             reasoning_effort=request.reasoning_effort,
             max_tokens=request.max_tokens,
             prefill=request.prefill,
@@ -193,6 +197,10 @@ class RuntimeEngine:
         if result.partial and result.error_reason == "invalid_calls":
             state = "exhausted"  # the model's own doing: an answer of poor quality, not a fault to run again
         elif state not in ("completed", "exhausted"):
+            kind = "timeout" if state == "timed_out" else result.error_reason or "crashed"
+            message = result.error or f"the rollout ended as {result.state}"
+            if message.startswith(_UNAVAILABLE):
+                kind, message = "environment_unavailable", message.removeprefix(_UNAVAILABLE)
             error = RolloutError(
                 kind="timeout" if state == "timed_out" else result.error_reason or "crashed",
                 message=result.error or f"the rollout ended as {result.state}",

@@ -35,7 +35,8 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `key` is the identity of the rollout, the same over all runs; `index` and `rollout` are its place in the dataset and
     among the rollouts of that row. `system` is the batch's own system text and never becomes part of a row. `workspace`
-    and `state_dir` are absolute directories. `timeout` is seconds of running time, None = none. `report` takes a few
+    and `state_dir` are absolute directories. `image` is that of the container its commands run in; a rollout that asks
+    for one runs nowhere else. `timeout` is seconds of running time, None = none. `report` takes a few
     words about what the rollout is doing ("model", "tool terminal", "quota 12 s openrouter") whenever it advances.
     """
 
@@ -44,6 +45,7 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     workspace: str
     state_dir: str
+    image: str = ""
     rollout: int = 0
     attempt: int = 1
     system: str = ""
