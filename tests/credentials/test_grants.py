@@ -146,3 +146,44 @@ async def test_three_processes_use_up_one_bucket_together(tmp_path: Path, virtua
     assert provider.accepted == 1900
     assert max(ends) <= (1900 - 50) / 50 / 0.9
     assert provider.refused <= 0.05 * 1950
+
+
+@pytest.mark.anyio
+async def test_a_first_request_with_another_model_does_not_wait_for_the_next_grant(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    process = Process("a", tmp_path, virtual_clock, alive)
+    (tmp_path / "b.lock").touch()
+    names = iter(range(99))
+    process.sharing = Sharing(
+        process.limits, lambda *key: f"{key}", path=tmp_path / "limits.db", owner="a", gone=alive,
+        now=virtual_clock.now, loop_now=anyio.current_time, hold=virtual_clock,
+    )  # fmt: skip
+    times: list[float] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(process.sharing.run)
+        for pause in (0.0, 0.1, 0.5):
+            await anyio.sleep(pause)
+            limit = process.limits.of("p", "k", f"model-{next(names)}")
+            began = anyio.current_time()
+            permit = await limit.acquire()
+            assert permit is not None
+            times.append(anyio.current_time() - began)
+        group.cancel_scope.cancel()
+    assert times == pytest.approx([0.0, 0.0, 0.0], abs=0.01)
+
+
+@pytest.mark.anyio
+async def test_a_file_that_cannot_be_used_costs_the_sharing_and_no_request(
+    tmp_path: Path, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = Process("a", tmp_path, virtual_clock, alive)
+    (tmp_path / "b.lock").touch()
+    (tmp_path / "limits.db").write_bytes(b"no database at all, and long enough to be looked at as one" * 9)
+    async with anyio.create_task_group() as group:
+        group.start_soon(process.sharing.run)
+        ends = await work(process.limits.of("p", "k", "m"), Provider(50.0, 50.0, 0.2, named=1.0), 60, 3)
+        group.cancel_scope.cancel()
+    assert max(ends) < 6.0
+    assert [record.message for record in caplog.records if "not shared" in record.message] != []
+    assert len([record for record in caplog.records if "not shared" in record.message]) == 1

@@ -153,6 +153,20 @@ def test_a_lock_that_is_held_means_try_later(tmp_path: Path) -> None:
     assert entry_of(path)["last_status"] == "ok"
 
 
+@pytest.mark.fault("B067")
+def test_two_homes_with_one_linked_file_have_one_login(tmp_path: Path) -> None:
+    path, login = login_in(tmp_path)
+    (tmp_path / "other").mkdir()
+    link = tmp_path / "other" / "auth.json"
+    link.symlink_to(path)
+    issuer = Issuer()
+    assert renew(path, login, issuer, lambda: NOW).access == "access-1"
+    assert renew(link, login, issuer, lambda: NOW, refused="access-0").access == "access-1"
+    assert renew(link, login, issuer, lambda: NOW, refused="access-1").access == "access-2"
+    assert link.is_symlink() and entry_of(path)["access_token"] == "access-2"
+    assert [each.name for each in (tmp_path / "other").iterdir()] == ["auth.json"]
+
+
 def test_threads_of_a_process_renew_once(tmp_path: Path) -> None:
     path, login = login_in(tmp_path)
     issuer = Issuer()

@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from hermes.core.clock import Hold, held
+from hermes.core.errors import OperatorError
 from hermes.credentials.grants import GRANT, Grant, Grants, Want, others_live
 from hermes.credentials.limits import LearnedLimits
 
@@ -63,7 +64,8 @@ class Sharing:
         self._loop_now = loop_now
         self._hold = hold
         self._wanted = anyio.Event()
-        limits.patience = PATIENCE
+        self._born = anyio.Event()
+        limits.patience, limits.born = PATIENCE, self._new
         self._last = loop_now()
         self._shared = self._wrote = False
         self._known: dict[str, float] = {}  # what is in the file, by the moment at which it was found out
@@ -73,15 +75,21 @@ class Sharing:
         """There is something to tell."""
         self._wanted.set()
 
+    def _new(self) -> None:
+        self._born.set()
+        self._wanted.set()
+
     async def run(self) -> None:
         """Exchange what is wanted for grants, until cancelled."""
         try:
             while True:
                 await self._wanted.wait()
+                self._born = anyio.Event()
                 busy = await self.exchange()
-                if not busy:
+                if not busy and not self._born.is_set():
                     self._wanted = anyio.Event()
-                await anyio.sleep(GRANT if busy else SOON)
+                with anyio.move_on_after(GRANT if busy else SOON):
+                    await self._born.wait()  # a first request does not wait for the next grant
         finally:
             if self._wrote:
                 with anyio.CancelScope(shield=True), held(self._hold):
@@ -112,7 +120,7 @@ class Sharing:
             self._shared, self._wrote = others, True
             self._known.update((want.name, _moment(want)) for want in wants)
             return granted
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, OperatorError) as error:
             if str(error) != self._trouble:
                 self._trouble = str(error)
                 _log.warning("limits are not shared with other processes: %s: %s", self._grants.path, error)

@@ -219,7 +219,7 @@ def _entry(pool: dict[str, list[Any]], credential: Credential) -> Entry:
 
 
 def _changed(path: Path, change: Callable[[dict[str, list[Any]]], T], lock_wait: float = LOCK_WAIT) -> T:
-    with locked(path.with_suffix(".lock"), lock_wait):
+    with locked(Path(os.path.realpath(path)).with_suffix(".lock"), lock_wait):  # one lock for all links to the file
         text, data = _read(path)
         before = json.dumps(data)
         pool = data.setdefault("credential_pool", {})

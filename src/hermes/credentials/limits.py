@@ -306,11 +306,12 @@ def _found(flow: Flow | None, epoch: float) -> Found:
 class LearnedLimits:
     """The limits of a process, one for each (provider, credential, model), made when first asked for.
 
-    `heard` is called when one is made, and when one has something to tell other processes. With `patience` a new one
-    waits so many seconds for what they say.
+    `heard` is called when one has something to tell other processes. Where `born` is set it is called when one is made,
+    which then waits up to `patience` seconds for what they say.
     """
 
     patience = 0.0
+    born: Callable[[], None] | None = None
 
     def __init__(
         self, *, now: Callable[[], float] = anyio.current_time, heard: Callable[[], None] | None = None
@@ -325,10 +326,9 @@ class LearnedLimits:
         limit = self._limits.get(key)
         if limit is None:
             self._limits[key] = limit = LearnedLimit(start=start, now=self._now, heard=self._heard)
-            if self._heard is not None:
-                if self.patience:
-                    limit.listen(self.patience)
-                self._heard()
+            if self.born is not None:
+                limit.listen(self.patience)
+                self.born()
         return limit
 
     def all(self) -> dict[tuple[str, str, str], LearnedLimit]:
