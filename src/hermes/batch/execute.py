@@ -202,8 +202,8 @@ class RuntimeEngine:
             if message.startswith(_UNAVAILABLE):
                 kind, message = "environment_unavailable", message.removeprefix(_UNAVAILABLE)
             error = RolloutError(
-                kind="timeout" if state == "timed_out" else result.error_reason or "crashed",
-                message=result.error or f"the rollout ended as {result.state}",
+                kind=kind,
+                message=message,
                 permanent=result.permanent,
                 retry_after=result.retry_after,
             )
