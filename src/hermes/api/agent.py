@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +31,8 @@ class AIAgent:
         max_turns: model calls with tools for one conversation; `max_iterations` is the same.
         enabled_toolsets: the toolsets it has; None takes the configured ones.
         disabled_toolsets: toolsets taken away from these.
+        tools: functions of yours that it and its children may call; the types of the parameters are the schema, the
+            docstring is the description. A plain function runs on a thread, an `async def` on the loop.
         quiet_mode: accepted; nothing is ever printed.
         ephemeral_system_prompt: system text that is sent and not part of the messages.
         reasoning_effort, max_tokens: sent to the model as they are.
@@ -50,6 +52,7 @@ class AIAgent:
         max_iterations: int | None = None,
         enabled_toolsets: Sequence[str] | None = None,
         disabled_toolsets: Sequence[str] | None = None,
+        tools: Sequence[Callable[..., Any]] = (),
         quiet_mode: bool = True,
         ephemeral_system_prompt: str | None = None,
         reasoning_effort: str | None = None,
@@ -75,6 +78,8 @@ class AIAgent:
         }
         if runtime is not None and not isinstance(model, str):
             raise UsageError("a shared runtime has its model already; give the name of a model, or no runtime")
+        if runtime is not None and tools:
+            raise UsageError("a shared runtime has its tools already; give them to hermes.open(tools=[…])")
         if runtime is not None:
             self._changes["model"] = model
         self._owned = runtime is None
@@ -87,6 +92,7 @@ class AIAgent:
             workspace=workspace,
             environ=environ,
             memory=memory,
+            tools=tools,
             on_exit="cancel",
         )
         self._lock = threading.Lock()

@@ -12,16 +12,19 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from hermes.api.functions import FUNCTIONS, FunctionToolset, read_functions
 from hermes.api.options import Options, parts_of, read_options
 from hermes.compose import Assembly, conversation_spec, open_runtime
 from hermes.core.clock import held
 from hermes.core.errors import OperatorError, ToolError, UsageError
-from hermes.core.events import EntryAdded, Envelope
+from hermes.core.events import EntryAdded, Envelope, ToolAbandoned
 from hermes.core.messages import Entry, Summary
 from hermes.core.result import TaskResult
 from hermes.delegation.brief import answer_rules
 from hermes.delegation.structured import check_schema, schema_text
 from hermes.delegation.verbs import Answer, TaskVerbs
+from hermes.runtime.blocking import BlockingPool
+from hermes.runtime.isolation import MODES
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
 
@@ -45,6 +48,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 async def opened(options: Options) -> AsyncIterator[AsyncHermes]:
     """Open a runtime by its options."""
     async with open_runtime(parts_of(options)) as assembly:
+        if options.tools:
+            _offer(assembly, options)
         hermes = AsyncHermes(assembly, options)
         try:
             yield hermes
@@ -61,11 +66,24 @@ def _check(assembly: Assembly) -> None:
         raise OperatorError("\n".join(["the replay is not the recording:", *problems]))
 
 
+def _offer(assembly: Assembly, options: Options) -> None:
+    """Let every task of the runtime have the functions that were given as tools."""
+    runtime = assembly.runtime
+    functions = read_functions(options.tools, runtime.registry.tool_names(runtime.registry.names))
+
+    def report(task_id: str, event: ToolAbandoned) -> None:
+        task = runtime.supervisor.tasks.get(task_id)
+        if task is not None:
+            task.emit(event)
+
+    runtime.registry.add(FunctionToolset(functions, BlockingPool(report, hold=options.hold)))
+
+
 def open_async(**options: Any) -> AbstractAsyncContextManager[AsyncHermes]:
     """Open a runtime for the length of an `async with` block, which gets an `AsyncHermes`.
 
-    Options: `model`, `provider`, `base_url`, `api_key`, `toolsets`, `settings`, `workspace`, `environ`, `memory`,
-    `yolo`, `record` and `replay` (files), `on_exit` ("suspend" or "cancel").
+    Options: `model`, `provider`, `base_url`, `api_key`, `toolsets`, `tools` (functions), `settings`, `workspace`,
+    `environ`, `memory`, `yolo`, `record` and `replay` (files), `on_exit` ("suspend" or "cancel").
 
     Raises:
         UsageError: an option or setting that cannot be used.
@@ -109,11 +127,21 @@ class AsyncHermes:
             self._session = task.scope.session_id
         return task
 
+    async def _site(self, mode: str) -> dict[str, Any]:
+        """Where a task of this mode works, as changes of its specification."""
+        wanted = next((known for known in MODES if known == mode), None)
+        if wanted is None:
+            raise UsageError(f"workspace is one of {', '.join(MODES)}, not {mode!r}")
+        folder = os.path.abspath(self._options.workspace or os.getcwd())
+        task_id = self._assembly.runtime.supervisor.new_id("async")
+        place, isolation, _ = await self._assembly.workspaces.plan(wanted, folder, task_id)
+        return {"workspace": place, "isolation": isolation}
+
     def _spec(self, goal: str, **changes: Any) -> TaskSpec:
         if not goal.strip():
             raise UsageError("goal is required: say what the task has to do")
-        workspace = os.path.abspath(self._options.workspace or os.getcwd())
-        if not Path(workspace).is_dir():
+        workspace = changes.pop("workspace", "") or os.path.abspath(self._options.workspace or os.getcwd())
+        if changes.get("isolation") is None and not Path(workspace).is_dir():
             raise UsageError(f"the working directory {workspace} does not exist")
         toolsets = changes.pop("toolsets", None)
         system = changes.pop("system", "")
@@ -128,6 +156,10 @@ class AsyncHermes:
             toolsets=self._options.toolsets if toolsets is None else tuple(toolsets),
             extra_system=system,
         )
+        if self._options.tools:
+            spec = msgspec.structs.replace(
+                spec, toolsets=(*spec.toolsets, FUNCTIONS), ceiling=(*spec.ceiling, FUNCTIONS)
+            )
         return msgspec.structs.replace(
             spec,
             limits=msgspec.structs.replace(spec.limits, **limits),
@@ -146,8 +178,12 @@ class AsyncHermes:
         max_iterations: int | None = None,
         output_schema: Mapping[str, Any] | None = None,
         check: str = "",
+        workspace: str = "shared",
     ) -> str:
         """Start a task and return its id at once, its row on disk. `timeout` is seconds of running time.
+
+        `workspace`: `shared` is the runtime's own directory; `scratch`, `copy` and `worktree` are the task's alone, and
+        the result says under `worktree` (or `workspace`) what became of it.
 
         `output_schema` is the JSON schema of its answer, `check` a command that has to succeed before it counts as
         done; each sends the task back once. The result then has `output`, `schema_valid`, `schema_errors`, `check`.
@@ -176,6 +212,7 @@ class AsyncHermes:
             system="\n\n".join(rules),
             output_schema=schema,
             check=check or None,
+            **await self._site(workspace),
         )
         return (await self._start(spec)).id
 

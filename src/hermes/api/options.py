@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
+from hermes.api.functions import read_functions
 from hermes.compose import Parts
 from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.config import find_home, load
@@ -27,7 +28,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `model` is a name, or a `Model` of your own that then answers for every task. `settings` are dotted keys as in
     `config.yaml`. `memory` keeps nothing on disk. `record` is the file in which every reply and result is kept,
     `replay` one from which all of them come. `on_exit`: what leaving does to tasks that still run; a suspended one can
-    be resumed. `clock` and `hold` are for simulated time.
+    be resumed. `tools` are functions of yours that every task may call. `clock` and `hold` are for simulated time.
     """
 
     model: str | Model = ""
@@ -35,6 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str = ""
     api_key: str = ""
     toolsets: tuple[str, ...] | None = None
+    tools: tuple[Callable[..., Any], ...] = ()
     settings: Mapping[str, Any] = {}
     workspace: str = ""
     environ: Mapping[str, str] | None = None
@@ -94,4 +96,6 @@ def read_options(given: Mapping[str, Any]) -> Options:
         raise UsageError(f"toolsets has to be a list of names, not the string {toolsets!r}")
     if given.get("on_exit", "suspend") not in ("suspend", "cancel"):
         raise UsageError(f"on_exit is 'suspend' or 'cancel', not {given['on_exit']!r}")
-    return Options(**{**given, "toolsets": tuple(toolsets) if toolsets is not None else None})
+    tools = tuple(given.get("tools") or ())
+    read_functions(tools)
+    return Options(**{**given, "toolsets": tuple(toolsets) if toolsets is not None else None, "tools": tools})

@@ -90,7 +90,7 @@ KNOWN_TOOLSETS: tuple[ToolsetInfo, ...] = (
     _info("kanban", "Shared board of several named agents", *_KANBAN_TOOLS, opt_in=True, here=True),
     _info("web", "Search the web and read pages", "web_search", "web_extract", here=True),
     _info("search", "Search the web", "web_search", here=True),
-    _info("code_execution", "Run Python that calls the other tools", "execute_code"),
+    _info("code_execution", "Run Python that calls the other tools", "execute_code", here=True),
     _info("vision", "Look at pictures", "vision_analyze"),
     _info("image_gen", "Make pictures", "image_generate"),
     _info("skills", "Read and write skills", "skills_list", "skill_view", "skill_manage"),
@@ -116,7 +116,15 @@ KNOWN_TOOLSETS: tuple[ToolsetInfo, ...] = (
 )
 
 #: What a home without configuration turns on.
-DEFAULT_TOOLSETS: tuple[str, ...] = ("terminal", "file", "web", "todo", "delegation", "async_delegation")
+DEFAULT_TOOLSETS: tuple[str, ...] = (
+    "terminal",
+    "file",
+    "web",
+    "code_execution",
+    "todo",
+    "delegation",
+    "async_delegation",
+)
 
 #: Names that stand for several.
 COMPOSITES: dict[str, tuple[str, ...]] = {
@@ -146,6 +154,10 @@ class ToolsetRegistry:
 
     def __init__(self, toolsets: Iterable[Toolset]) -> None:
         self._toolsets = {toolset.name: toolset for toolset in toolsets}
+
+    def add(self, toolset: Toolset) -> None:
+        """Offer one more toolset from now on; one of the same name is replaced."""
+        self._toolsets[toolset.name] = toolset
 
     @property
     def names(self) -> tuple[str, ...]:
