@@ -14,6 +14,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 
+from hermes.cli.tree_text import tree_lines
 from hermes.compose import Parts, open_runtime
 from hermes.compose.keys import KeyPools, keys_of
 from hermes.compose.models import Models
@@ -140,6 +141,10 @@ async def test_waiting_for_the_quota_shows_in_the_view_and_ends(tmp_path: Path, 
         await anyio.sleep(1.0)
         view = lab.runtime.bus.tree.tasks[second.id]
         assert (view.phase, view.phase_detail) == ("quota", "39 s openai")
+        checked = lab.assembly.delegation.verbs.check(second)
+        assert checked["phase"] == "quota 39 s openai"
+        tree = tree_lines(lab.runtime.bus.tree, virtual_clock.now(), width=120)
+        assert sum("running quota 39 s openai" in line for line in tree) == 1
         results = [await lab.runtime.result(task) for task in (first, second)]
         waits = [event.seconds for event in lab.of(QuotaWaiting, second.id)]
     assert [result.summary for result in results] == ["done", "done"]
