@@ -15,6 +15,7 @@ from hermes.core.messages import Steer
 from hermes.core.model import ModelRequest
 from hermes.testing.clock import VirtualClock
 from hermes.testing.scripted import EndlessModel, ScriptedModel, call, first_user_text, hang, reply
+from tests.runtime.repository import new_repository
 
 
 class Steps:
@@ -115,3 +116,22 @@ async def test_the_real_interface_is_asynchronous(tmp_path: Path, virtual_clock:
         with anyio.fail_after(1):
             assert (await h.collect(a))["elapsed"] >= 6000
         assert (await h.delegate_async("b", timeout=5)) and (await h.list())["active"] == 1
+
+
+def test_a_task_in_a_worktree_of_its_own(tmp_path: Path) -> None:
+    repository = new_repository(tmp_path / "repo")
+    before = repository.state()
+
+    def steps(request: ModelRequest) -> object:
+        if len(request.entries) == 1:
+            return reply(calls=[call("terminal", command="echo x > x && git add x && git commit -qm x && pwd")])
+        return reply("done")
+
+    settings = {"terminal.backend": "local"}
+    with hermes.open(model=EndlessModel(steps), memory=True, workspace=str(repository.path), settings=settings) as h:
+        name = h.delegate_async("work", workspace="worktree", toolsets=["terminal"])
+        place = h.collect(name)["worktree"]
+        assert place["branch"] == f"hermes/{name}" and place["commits"] == 1
+        with pytest.raises(UsageError, match="workspace is one of"):
+            h.delegate_async("work", workspace="elsewhere")
+    assert repository.state() == before
