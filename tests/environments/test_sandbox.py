@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,12 @@ async def make(tmp_path: Path, work: Path, needs_tool: Any, anyio_backend: str) 
     makers: list[Bubblewrap] = []
 
     def build(
-        task_id: str = "sa-1", *, workspace: Path | None = None, groups: ControlGroups | None = None, **limits: Any
+        task_id: str = "sa-1",
+        *,
+        workspace: Path | None = None,
+        groups: ControlGroups | None = None,
+        readable: Callable[[], Sequence[str]] = tuple,
+        **limits: Any,
     ) -> LocalEnvironment:
         maker = Bubblewrap(SandboxSettings(**limits), tmp_path / "cache", groups=groups)
         folder = str(workspace or work)
@@ -55,7 +60,7 @@ async def make(tmp_path: Path, work: Path, needs_tool: Any, anyio_backend: str) 
             source=os.environ,
             commands=anyio.CapacityLimiter(4),
             settings=LocalSettings(grace=0.3, output=OutputLimits(visible=2_000, memory=20_000, disk=200_000)),
-            enclosure=maker.sandbox(task_id, folder, state, command_environment(os.environ)),
+            enclosure=maker.sandbox(task_id, folder, state, command_environment(os.environ), readable=readable),
         )
         made.append(environment)
         makers.append(maker)
@@ -196,6 +201,23 @@ async def test_long_output_can_be_read_inside_and_by_the_file_tools(make: Make) 
     assert result.truncated
     assert (await env.run(f"tail -1 {result.output_path}", key=KEY)).output == "20000\n"
     assert env.files.stat(result.output_path).st_size == result.total_bytes
+
+
+async def test_reports_of_children_can_be_read_as_soon_as_they_are_there(make: Make, tmp_path: Path) -> None:
+    reports: list[str] = []
+    env = make(readable=lambda: reports)
+    await env.run("true", key=KEY)
+    path = tmp_path / "hidden" / "report.md"
+    path.parent.mkdir()
+    (path.parent / "other").write_text("SECRET")
+    path.write_text("the whole report")
+    assert "No such file" in (await env.run(f"cat {path}", key=KEY)).output
+    reports.append(str(path))
+    assert (await env.run(f"cat {path}; ls {path.parent}", key=KEY)).output == "the whole reportreport.md\n"
+    with open(env.files.open(str(path)), encoding="utf-8") as file:
+        assert file.read() == "the whole report"
+    with pytest.raises(OSError):
+        env.files.replace(str(path), b"x")
 
 
 async def test_what_a_command_leaves_where_its_state_is_kept_misleads_nobody(make: Make, tmp_path: Path) -> None:

@@ -169,14 +169,21 @@ class Places:
     def _enclosure(self, kind: str, task: Task, state_dir: Path) -> Enclosure | None:
         isolation = task.spec.isolation
         folder = isolation.top if isolation is not None else task.scope.workspace
+
+        def reports() -> list[str]:
+            results = [child.result for child in task.children if child.result is not None]
+            return [path for each in results for path in (each.report_path, each.diagnostic_path) if path]
+
         if kind == "sandbox":
             environment = command_environment(self._source, self._local.env_passthrough)
             shadow = _shadow(task, state_dir)
             # The folder of a batch lies in a project that its rows, and their answers, are no part of.
             around = isolation is None and not _of_a_row(task)
-            return self._bubblewrap.sandbox(task.id, folder, state_dir, environment, shadow, around)
+            return self._bubblewrap.sandbox(task.id, folder, state_dir, environment, shadow, around, reports)
         if kind == "docker":
-            return self._docker.container(task.id, folder, state_dir, task.spec.image, _shadow(task, state_dir))
+            return self._docker.container(
+                task.id, folder, state_dir, task.spec.image, _shadow(task, state_dir), reports
+            )
         if kind == "local" and isolation is not None:
             environment = command_environment(self._source, self._local.env_passthrough)
             files = LocalFiles(isolation.checkout or isolation.origin, isolation.top)

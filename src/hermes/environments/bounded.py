@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -62,14 +62,24 @@ class _Place:
 
 class BoundedFiles:
     """See `Files` for the contract. `mounts` may be nested; the innermost one decides. `links` are targets of links
-    that stand beside the mounts (`/bin`). `boundary` names it in errors ("the sandbox")."""
+    that stand beside the mounts (`/bin`). `boundary` names it in errors ("the sandbox"). `readable` returns further
+    files of this machine that may be read, as they are now."""
 
-    def __init__(self, mounts: Sequence[Mount], links: Mapping[str, str], boundary: str) -> None:
+    def __init__(
+        self,
+        mounts: Sequence[Mount],
+        links: Mapping[str, str],
+        boundary: str,
+        readable: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._mounts = sorted(mounts, key=lambda mount: len(mount.inside), reverse=True)
         self._links = links
         self._boundary = boundary
+        self._readable = readable
 
     def _mount(self, path: str) -> Mount:
+        if path in self._readable():
+            return Mount(inside=path, outside=path)
         for mount in self._mounts:
             if path == mount.inside or path.startswith(mount.inside.rstrip("/") + "/"):
                 if mount.outside is None:

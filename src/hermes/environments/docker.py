@@ -142,10 +142,17 @@ class Docker:
                 self.call("rm", "-f", container, timeout=DO)
 
     def container(
-        self, task_id: str, workspace: str, state_dir: Path, image: str = "", shadow: GitShadow | None = None
+        self,
+        task_id: str,
+        workspace: str,
+        state_dir: Path,
+        image: str = "",
+        shadow: GitShadow | None = None,
+        readable: Callable[[], Sequence[str]] = tuple,
     ) -> Container:
-        """The container of one task, not started yet; `shadow` is what it sees of its worktree's repository."""
-        return Container(self, task_id, workspace, state_dir, image or self.settings.image, shadow)
+        """The container of one task, not started yet; `shadow` is what it sees of its worktree's repository, `readable`
+        returns further files that its file tools may read now."""
+        return Container(self, task_id, workspace, state_dir, image or self.settings.image, shadow, readable)
 
 
 def _volume(mount: Mount) -> str:
@@ -163,7 +170,14 @@ class Container:
     kind: EnvironmentKind = "docker"
 
     def __init__(
-        self, maker: Docker, task_id: str, workspace: str, state_dir: Path, image: str, shadow: GitShadow | None
+        self,
+        maker: Docker,
+        task_id: str,
+        workspace: str,
+        state_dir: Path,
+        image: str,
+        shadow: GitShadow | None,
+        readable: Callable[[], Sequence[str]],
     ) -> None:
         self._maker = maker
         self._task_id = task_id
@@ -184,6 +198,7 @@ class Container:
             ],
             {},
             "the file tools (only the workspace and /tmp of the container are; use terminal for its other files)",
+            readable,
         )
 
     async def starting(self, work: Callable[[], T]) -> T:

@@ -37,6 +37,8 @@ _KEYS = """
 """.split()
 #: Where a task's home really stands: one directory less to mount.
 _HOME = "/tmp/home"  # noqa: S108  the task's own
+#: Further files that are seen by a command.
+_MOST = 50
 _SHELLS = "/usr/bin:/bin:/usr/local/bin"
 _MIB = 1024 * 1024
 
@@ -109,10 +111,12 @@ class Bubblewrap:
         environment: Mapping[str, str],
         shadow: GitShadow | None = None,
         around: bool = True,
+        readable: Callable[[], Sequence[str]] = tuple,
     ) -> Sandbox:
         """The sandbox of one task; `shadow` is what it sees of the repository that its worktree belongs to, `around`
-        says whether the checkout around its workspace may be read."""
-        return Sandbox(self, task_id, workspace, state_dir, environment, shadow, around)
+        says whether the checkout around its workspace may be read, `readable` returns further files that it may read
+        now (reports of its children)."""
+        return Sandbox(self, task_id, workspace, state_dir, environment, shadow, around, readable)
 
     def close(self) -> None:
         """End the thread that starts commands, and with it what still runs. Safe to call twice."""
@@ -183,6 +187,7 @@ class Sandbox:
         environment: Mapping[str, str],
         shadow: GitShadow | None,
         around: bool,
+        readable: Callable[[], Sequence[str]],
     ) -> None:
         self._maker = maker
         self._settings = maker.settings
@@ -191,6 +196,7 @@ class Sandbox:
         self._tmp = state_dir / "tmp"
         self._shadow = shadow
         self._around = around
+        self._readable = readable
         self.state_dir = self.output_dir = state_dir / "shell"
         self._home = environment.get("HOME") or "/home/agent"
         dropped = ("TMPDIR", "SHELL")
@@ -218,7 +224,7 @@ class Sandbox:
             self._seen = self._mounts()
             if self._linked:
                 links[self._home] = _HOME
-            self._files = BoundedFiles(self._seen, links, "the sandbox")
+            self._files = BoundedFiles(self._seen, links, "the sandbox", self._readable)
         return self._files
 
     async def starting(self, work: Callable[[], T]) -> T:
@@ -279,7 +285,6 @@ class Sandbox:
         self._prefix += _fixed()
         if self._linked:
             self._prefix += ["--symlink", _HOME, self._home]
-        self._prefix += ["--remount-ro", "/"]
         user = self._maker.identity
         if user and not (self._tmp / "home" / ".gitconfig").exists():
             (self._tmp / "home" / ".gitconfig").write_bytes(user)
@@ -298,7 +303,8 @@ class Sandbox:
         """Behind bubblewrap; the environment is the command's alone."""
         if self._group is not None:
             self._group.restore()
-        return Launch([*self._prefix, "--chdir", cwd, "--", *argv], env, "/")
+        files = [part for path in self._readable()[-_MOST:] for part in ("--ro-bind-try", path, path)]
+        return Launch([*self._prefix, *files, "--remount-ro", "/", "--chdir", cwd, "--", *argv], env, "/")
 
     def end_inside(self, call_key: str) -> None:
         """Signals reach it: its processes are seen from here, and end with the first of them."""
