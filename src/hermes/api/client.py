@@ -21,6 +21,7 @@ from hermes.core.events import EntryAdded, Envelope, ToolAbandoned
 from hermes.core.messages import Entry, Summary
 from hermes.core.result import TaskResult
 from hermes.delegation.brief import answer_rules
+from hermes.delegation.policy import typed_spec
 from hermes.delegation.structured import check_schema, schema_text
 from hermes.delegation.verbs import Answer, TaskVerbs
 from hermes.runtime.blocking import BlockingPool
@@ -174,6 +175,8 @@ class AsyncHermes:
         context: str = "",
         toolsets: Sequence[str] | None = None,
         model: str = "",
+        route: str = "",
+        agent: str = "",
         timeout: float | None = None,
         max_iterations: int | None = None,
         output_schema: Mapping[str, Any] | None = None,
@@ -182,6 +185,9 @@ class AsyncHermes:
     ) -> str:
         """Start a task and return its id at once, its row on disk. `timeout` is seconds of running time.
 
+        `route` is a name of `delegation.routes`; `agent` an agent type, which says what the arguments do not: prompt,
+        model, tools, limits.
+
         `workspace`: `shared` is the runtime's own directory; `scratch`, `copy` and `worktree` are the task's alone, and
         the result says under `worktree` (or `workspace`) what became of it.
 
@@ -189,8 +195,8 @@ class AsyncHermes:
         done; each sends the task back once. The result then has `output`, `schema_valid`, `schema_errors`, `check`.
 
         Raises:
-            UsageError: the goal is empty, or the schema is none.
-            OperatorError: it may not start.
+            UsageError: the goal is empty, the schema is none, or there is no such route or agent type.
+            OperatorError: it may not start, or its model cannot be had.
         """
         text = f"{goal}\n\nCONTEXT:\n{context}" if context.strip() else goal
         schema: dict[str, Any] | None = None
@@ -214,7 +220,21 @@ class AsyncHermes:
             check=check or None,
             **await self._site(workspace),
         )
+        if agent or route:
+            spec = await self._typed(spec, agent, route, named=bool(model), given=toolsets is not None)
+            limits = {"clock": timeout, "turns": max_iterations}
+            kept = {name: value for name, value in limits.items() if value is not None}
+            spec = msgspec.structs.replace(spec, limits=msgspec.structs.replace(spec.limits, **kept))
         return (await self._start(spec)).id
+
+    async def _typed(self, spec: TaskSpec, agent: str, route: str, *, named: bool, given: bool) -> TaskSpec:
+        """`spec` as an agent type and a route have it; `named`: its model was asked for, `given`: its toolsets were."""
+        delegation = self._assembly.delegation
+        try:
+            found = await delegation.agents.find(agent, spec.workspace) if agent else None
+            return typed_spec(spec, found, delegation.policy.routing, route=route, named=named, given=given)
+        except ToolError as error:
+            raise UsageError(str(error)) from None
 
     async def delegate(self, goal: str, **options: Any) -> Answer:
         """Start a task and wait for its end: `delegate_async` and `collect` in one."""

@@ -20,7 +20,7 @@ from hermes.runtime.isolation import Isolation, WorkspaceMode
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
 
-__all__ = ["ChildOrder", "DelegationPolicy", "Site", "child_spec", "folder_of", "workspace_mode"]
+__all__ = ["ChildOrder", "DelegationPolicy", "Site", "child_spec", "folder_of", "typed_spec", "workspace_mode"]
 
 #: The floor of a child's time limit, in seconds.
 MIN_TIMEOUT = 1.0
@@ -148,6 +148,50 @@ def child_spec(
         check=order.check,
     )
     return spec, tuple(notes)
+
+
+def typed_spec(
+    spec: TaskSpec,
+    agent: AgentType | None,
+    routing: Routing,
+    *,
+    route: str = "",
+    named: bool = False,
+    given: bool = False,
+) -> TaskSpec:
+    """A task without a parent as an agent type and a route would have it. `named` says that its model, `given` that its
+    toolsets were asked for: these stay.
+
+    Raises:
+        ToolError: there is no such route.
+    """
+    asks = agent is not None and not named and bool(agent.model or agent.provider)
+    if route or asks:
+        chosen = routing.choose(
+            spec.model,
+            route=route,
+            provider=agent.provider if agent is not None and not route else "",
+            agent_model=agent.model if agent is not None and not route else "",
+        )
+        extra = {**({} if chosen.elsewhere else spec.extra), **chosen.extra}
+        effort = chosen.effort or spec.reasoning_effort
+        spec = msgspec.structs.replace(spec, model=chosen.choice, reasoning_effort=effort, extra=extra)
+    if agent is None:
+        return spec
+    limits = {"clock": agent.timeout, "turns": agent.max_iterations}
+    kept = {name: value for name, value in limits.items() if value is not None}
+    toolsets = spec.toolsets
+    if agent.toolsets is not None and not given:
+        toolsets = tuple(name for name in spec.toolsets if name in agent.toolsets)
+    return msgspec.structs.replace(
+        spec,
+        agent=agent.name,
+        system="\n\n".join(part for part in (spec.system, agent.prompt) if part),
+        tools=agent.tools,
+        toolsets=toolsets,
+        ceiling=tuple(name for name in spec.ceiling if name in toolsets),
+        limits=msgspec.structs.replace(spec.limits, **kept),
+    )
 
 
 def _model(order: ChildOrder, parent: Task, policy: DelegationPolicy, agent: AgentType | None) -> Chosen:
