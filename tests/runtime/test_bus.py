@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from hermes.core.events import Envelope, Event, TaskPhase, TurnStarted
+from hermes.core.scope import TaskScope
 from hermes.runtime.bus import Bus
 
 
 def _told(bus: Bus, event: Event) -> Envelope:
-    envelope = Envelope(seq=bus.next_sequence(), at=1.0, session_id="s1", task_id="t1", parent_id=None, event=event)
-    bus.publish(envelope)
-    return envelope
+    heard: list[Envelope] = []
+    with closing(bus.subscribe(heard.append)):
+        bus.emit(TaskScope(task_id="t1", session_id="s1", root_id="t1"), 1.0, event)
+    return heard[0]
 
 
 def test_a_subscription_reads_the_types_that_it_names() -> None:

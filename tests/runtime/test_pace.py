@@ -43,7 +43,7 @@ async def test_a_crowd_passes_in_order_and_few_in_a_round(virtual_clock: object)
     assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= 3
 
 
-async def test_who_is_cancelled_in_line_takes_no_turn_of_another(virtual_clock: object) -> None:
+async def test_who_is_cancelled_in_line_holds_nobody_up(virtual_clock: object) -> None:
     pace = Pace(1)
     passed: list[str] = []
 

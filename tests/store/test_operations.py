@@ -152,6 +152,25 @@ async def test_an_end_and_a_state_of_one_batch_keep_their_order(store: Store) ->
     assert row is not None and (row.state, row.started_at, row.attempt) == ("completed", None, 1)
 
 
+async def test_what_tasks_go_on_from_is_read_at_once(store: Store) -> None:
+    await write(store, PutSegment(row=segment()), entry(0, body=b"0"), entry(1, body=b"1"), entry(2, body=b"2"))
+    await write(
+        store,
+        CallEnded(task_id="t1", position=1, index=0, name="todo", at=2.0, result=b"r"),
+        PutSegment(row=segment(1, start=3)),
+        entry(3, body=b"3"),
+        entry(4, body=b"4"),
+        *(CallStarted(task_id="t1", position=4, index=index, name="todo", at=3.0) for index in range(2)),
+    )
+    await write(store, PutSegment(row=segment(0, task_id="t2")), entry(0, "t2"))
+    first, nothing, second = await store.histories(["t1", "none", "t2"])
+    assert first is not None and nothing is None and second is not None
+    assert first.segment == segment(1, start=3) and first.entries == [(3, b"3"), (4, b"4")]
+    assert [(call.position, call.index, call.state) for call in first.calls] == [(4, 0, "started"), (4, 1, "started")]
+    assert (second.segment, second.entries, second.calls) == (segment(0, task_id="t2"), [(0, b"{}")], [])
+    assert await store.histories([]) == []
+
+
 async def test_the_last_segment_holds_and_prompts_are_shared(store: Store) -> None:
     await write(store, *(PutSegment(row=segment(n, start=n * 10, nonce=f"n{n}")) for n in range(3)))
     await write(store, PutSegment(row=segment(0, task_id="t2")))

@@ -7,7 +7,7 @@ due, so recovery is no special case.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import anyio
@@ -15,7 +15,7 @@ import msgspec
 
 from hermes.core.errors import LimitKind, LimitReached, ModelError
 from hermes.core.events import BudgetReached, Event, TaskPhase
-from hermes.core.history import History
+from hermes.core.history import History, OpenCall
 from hermes.core.inbox import Inbox
 from hermes.core.invoke import CallRunner
 from hermes.core.limits import Budget
@@ -121,20 +121,21 @@ class Agent:
         """
         asked = False
         while True:
-            if self._history.open_calls() and not self._stalled:
-                ended = await self._answer()
+            calls = () if self._stalled else self._history.open_calls()
+            if calls:
+                ended = await self._answer(calls)
                 if ended is not None:
                     return ended
                 continue
             at_rest = self._stalled or self._history.at_rest
             if at_rest and asked and self._spec.interactive:
                 return None
-            if await self._take_inbox(at_rest=at_rest):
+            if (self._inbox.pending or self._turns.warned) and await self._take_inbox(at_rest=at_rest):
                 self._stalled = False
             elif at_rest:
                 return None
             try:
-                if await self._turns.compact_if_due():
+                if self._turns.crowded and await self._turns.compact():
                     continue
                 message, asked = await self._turns.ask(), True
             except LimitReached as limit:
@@ -182,9 +183,8 @@ class Agent:
             )
         return None
 
-    async def _answer(self) -> Outcome | None:
+    async def _answer(self, calls: Sequence[OpenCall]) -> Outcome | None:
         """Answer the open calls and append the results together."""
-        calls = self._history.open_calls()
         results = await self._calls.answer(calls, self._history)
         entries: list[Entry] = list(results)
         notice = self._stuck_notice()
@@ -240,8 +240,6 @@ class Agent:
     async def _take_inbox(self, *, at_rest: bool) -> bool:
         """Let what waits enter the history, in one commit. True when anything did."""
         inbox = self._inbox
-        if not inbox.pending and not self._turns.warned:
-            return False
         now = self._now()
         entries: list[Entry] = []
         receipts: list[str] = []

@@ -83,9 +83,11 @@ class CallRunner:
 
     async def answer(self, calls: Sequence[OpenCall], history: History) -> list[ToolResult]:
         """Answer every call; the results come in the order of the calls and are recorded as they arrive."""
+        if len(calls) == 1 and calls[0].result is None and self._budget.take_calls(1):
+            return [await self._run(calls[0], history)]
         results: dict[int, ToolResult] = {call.index: call.result for call in calls if call.result is not None}
         due = [call for call in calls if call.result is None]
-        granted = self._budget.take_calls(len(due))
+        granted = self._budget.take_calls(len(due)) if len(calls) > 1 else 0
         for call in due[granted:]:
             results[call.index] = self._result(
                 call,
@@ -117,15 +119,16 @@ class CallRunner:
         return _result_of(call, output, self._now(), invalid=invalid)
 
     async def _run(self, call: OpenCall, history: History) -> ToolResult:
-        tool = self._tools.get(call.call.name)
-        preview = tool.preview(call.call.arguments) if tool else ""
+        asked = call.call
+        tool = self._tools.get(asked.name)
+        raw = asked.raw
         self._emit(
             ToolStarted(
                 position=call.position,
                 index=call.index,
-                name=call.call.name,
-                preview=preview,
-                args_bytes=len(call.call.raw.encode("utf-8", "replace")),
+                name=asked.name,
+                preview=tool.preview(asked.arguments) if tool else "",
+                args_bytes=len(raw) if raw.isascii() else len(raw.encode("utf-8", "replace")),
             )
         )
         began = self._clock()

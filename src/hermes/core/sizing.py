@@ -6,12 +6,14 @@ It asks nobody and knows no limit; an estimate is by the bytes of the text.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from hermes.core.compaction import BYTES_PER_TOKEN, estimate_entries, estimate_tools
-from hermes.core.history import History
+from hermes.core.history import History, Segment
 from hermes.core.messages import Text, Usage, User
+from hermes.core.model import ToolSpec
 
-__all__ = ["Sizing", "at_most"]
+__all__ = ["Sizing", "ToolSizes", "at_most"]
 
 #: Bytes of a token when room is set aside: fewer than in an estimate, so that what is set aside is enough.
 SAFE_BYTES_PER_TOKEN = 3.0
@@ -22,14 +24,29 @@ def at_most(estimated: int) -> int:
     return math.ceil(estimated * BYTES_PER_TOKEN / SAFE_BYTES_PER_TOKEN)
 
 
-class Sizing:
-    """Sizes of the requests of one task, in tokens."""
+class ToolSizes:
+    """Estimates of lists of tools. Tasks share their lists, so a thousand children estimate one."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self) -> None:
+        self._last: tuple[tuple[ToolSpec, ...], int] = ((), 0)
+
+    def __call__(self, tools: tuple[ToolSpec, ...]) -> int:
+        """Estimate a list, or return what it was estimated at just before."""
+        if self._last[0] is not tools:
+            self._last = (tools, estimate_tools(tools))
+        return self._last[1]
+
+
+class Sizing:
+    """Sizes of the requests of one task, in tokens. `tools` estimates its list of tools."""
+
+    def __init__(self, history: History, tools: Callable[[tuple[ToolSpec, ...]], int] = estimate_tools) -> None:
         self._history = history
+        self._tools = tools
         self._reported: tuple[int, int] | None = None  # (history position, tokens up to it) as the provider counted
-        # of which history, how much of it is counted and how much estimated
-        self._known: tuple[tuple[int, int, tuple[int, int] | None], tuple[int, int]] | None = None
+        # what was looked at: up to which position, of which segment, after which report
+        self._seen: tuple[int, Segment | None, tuple[int, int] | None] = (-1, None, None)
+        self._known = (0, 0)  # how much of that is counted and how much estimated
 
     def reported(self, usage: Usage | None) -> None:
         """The provider counted a request and its reply, which joins the history next; None: nobody did."""
@@ -38,11 +55,12 @@ class Sizing:
 
     def parts(self) -> tuple[int, int]:
         """Tokens of the next request that were counted, and those that are estimated."""
+        position, segment, reported = self._seen
         history = self._history
-        key = (history.next_position, history.segment.number, self._reported)
-        if self._known is None or self._known[0] != key:
-            self._known = (key, self._parts())
-        return self._known[1]
+        if history.next_position != position or history.segment is not segment or self._reported is not reported:
+            self._seen = (history.next_position, history.segment, self._reported)
+            self._known = self._parts()
+        return self._known
 
     def _parts(self) -> tuple[int, int]:
         if self._reported is not None:
@@ -50,7 +68,7 @@ class Sizing:
             return tokens, estimate_entries(self._history.behind(position))
         segment = self._history.segment
         system = User(content=(Text(segment.system),))
-        return 0, estimate_entries((system, *self._history.view())) + estimate_tools(segment.tools)
+        return 0, estimate_entries((system, *self._history.view())) + self._tools(segment.tools)
 
     def size(self) -> int:
         """Tokens of the next request."""

@@ -10,7 +10,13 @@ from hermes.core.allowance import Allowance
 from hermes.core.assemble import Assembler
 from hermes.core.clock import loop_clock
 from hermes.core.codec import scrub_surrogates
-from hermes.core.compaction import Compaction, compaction_request, estimate_entries, protected_start
+from hermes.core.compaction import (
+    Compaction,
+    compaction_request,
+    estimate_entries,
+    estimate_tools,
+    protected_start,
+)
 from hermes.core.errors import LimitKind, LimitReached, ModelError, StoreError
 from hermes.core.events import (
     BudgetWarned,
@@ -39,6 +45,7 @@ from hermes.core.model import (
     TextDelta,
     ThinkingDelta,
     ToolChoice,
+    ToolSpec,
 )
 from hermes.core.scope import TaskScope
 from hermes.core.sizing import Sizing, at_most
@@ -53,7 +60,8 @@ class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a task asks its model.
 
     `guard` makes the calls of its tools in their place; `restate` returns what a compacted segment must still know
-    (open handles); `pace` is awaited before each call: whoever lets tasks by in turn stands there.
+    (open handles); `pace` is awaited before each call: whoever lets tasks by in turn stands there. `tool_sizes`
+    estimates the tokens of a list of tools.
     """
 
     model: Model
@@ -68,6 +76,7 @@ class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
     compaction: Compaction = Compaction()
     restate: Callable[[], str] = lambda: ""
     pace: Callable[[], Awaitable[None]] | None = None
+    tool_sizes: Callable[[tuple[ToolSpec, ...]], int] = estimate_tools
 
 
 class Turns:
@@ -92,7 +101,7 @@ class Turns:
         self._number = 0
         self._clock = loop_clock()
         self._assembler: Assembler | None = None
-        self._sizing = Sizing(history)
+        self._sizing = Sizing(history, settings.tool_sizes)
         self._overflowed = False
         self._warnings: list[Notice] = []
         self._allowance = Allowance(budget, settings.model.profile)
@@ -329,13 +338,16 @@ class Turns:
 
     # -- compaction -------------------------------------------------------------------------------------------------
 
-    async def compact_if_due(self) -> bool:
-        """Compact when the next request would fill more than the threshold of the window. True when it did."""
+    @property
+    def crowded(self) -> bool:
+        """Whether the next request would fill more than the threshold of the window."""
         compaction = self._settings.compaction
         if not compaction.enabled or self._overflowed:
             return False
-        if self._sizing.size() <= compaction.threshold * self._settings.model.profile.window:
-            return False
+        return self._sizing.size() > compaction.threshold * self._settings.model.profile.window
+
+    async def compact(self) -> bool:
+        """Make room for the next request. True when that was possible."""
         try:
             return await self._compact()
         except (ModelError, LimitReached):

@@ -16,7 +16,8 @@ from hermes.core.history import History, Segment
 from hermes.core.markers import defused, steer_paragraph
 from hermes.core.messages import Entry, User
 from hermes.core.model import Model, ToolSpec
-from hermes.core.tools import Tool, ToolEnv
+from hermes.core.sizing import ToolSizes
+from hermes.core.tools import Tool, ToolEnv, parameters_of
 from hermes.core.toolsets import ToolsetRegistry
 from hermes.core.turn import TurnSettings
 from hermes.runtime.approval import Gate
@@ -75,6 +76,8 @@ class Builder:
         self._clock = clock
         self._redact = redact
         self._compaction = compaction
+        self._sizes = ToolSizes()
+        self._compared: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...], bool] | None = None
         self._offers: dict[tuple[tuple[str, str, int], ...], tuple[ToolSpec, ...]] = {}
         self._workspace = workspace
         self._prepare = prepare
@@ -106,7 +109,7 @@ class Builder:
         task.unsafe = frozenset(tool.name for tool in tools if not tool.safe_to_repeat)
         if restored is None:
             self._begin(task, history, await self._notes(task))
-        elif task.renews or encode_json(restored.segment.tools) != encode_json(task.offered):
+        elif task.renews or not self._same(restored.segment.tools, task.offered):
             self._renew(task, history)
         return Agent(
             AgentSpec(
@@ -124,6 +127,7 @@ class Builder:
                     extra=spec.extra,
                     compaction=self._compaction,
                     restate=lambda: _restate(task),
+                    tool_sizes=self._sizes,
                     pace=None if spec.interactive else supervisor.admission.pace.wait,
                 ),
             ),
@@ -158,13 +162,15 @@ class Builder:
 
     def _specs_of(self, tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
         """What the model is told of `tools`: one list for all tasks that are offered the same."""
-        specs = tuple(tool.spec for tool in tools)
-        key = tuple((spec.name, spec.description, id(spec.parameters)) for spec in specs)  # kept alive by the list
+        # What the ids name is kept alive by the list.
+        key = tuple(
+            [(tool.name, tool.description, id(tool.parameters or parameters_of(tool.arguments))) for tool in tools]
+        )
         known = self._offers.get(key)
         if known is None:
             if len(self._offers) >= KEPT_OFFERS:
                 self._offers.clear()
-            self._offers[key] = known = specs
+            self._offers[key] = known = tuple(tool.spec for tool in tools)  # keeps alive what the ids name
         return known
 
     async def _notes(self, task: Task) -> str:
@@ -174,6 +180,13 @@ class Builder:
             root = root.parent
         tiny = task.model is not None and task.model.profile.tiny
         return "" if tiny or root.spec.kind == "row" else defused(await self._project(task))
+
+    def _same(self, kept: tuple[ToolSpec, ...], offered: tuple[ToolSpec, ...]) -> bool:
+        """Whether two lists of tools are written alike. Tasks share their lists, so a thousand compare one pair."""
+        known = self._compared
+        if known is None or known[0] is not kept or known[1] is not offered:
+            self._compared = known = (kept, offered, encode_json(kept) == encode_json(offered))
+        return known[2]
 
     def _begin(self, task: Task, history: History, notes: str) -> None:
         nonce = secrets.token_hex(4)

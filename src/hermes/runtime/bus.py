@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hermes.core.events import Envelope
+from hermes.core.events import Envelope, Event
+from hermes.core.scope import TaskScope
 from hermes.core.views import TreeView
 
 __all__ = ["Bus", "Subscription"]
@@ -79,10 +80,19 @@ class Bus:
                 return True
         return False
 
-    def next_sequence(self) -> int:
-        """The number of the next event."""
+    def emit(self, scope: TaskScope, at: float, event: Event) -> None:
+        """Number and stamp an event of a task, and publish it; `at` is seconds since the epoch."""
         self._sequence += 1
-        return self._sequence
+        self.publish(
+            Envelope(
+                seq=self._sequence,
+                at=at,
+                session_id=scope.session_id,
+                task_id=scope.task_id,
+                parent_id=scope.parent_id,
+                event=event,
+            )
+        )
 
     def number_from(self, sequence: int) -> None:
         """Count on from `sequence`: what an earlier process published keeps its numbers."""

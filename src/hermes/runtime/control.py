@@ -23,7 +23,7 @@ from hermes.core.result import async_status
 from hermes.core.scope import TaskScope
 from hermes.core.views import TaskView
 from hermes.runtime.journal import EncodedTools, TaskJournal
-from hermes.runtime.restoring import close_open_work, load_history, narrowed
+from hermes.runtime.restoring import close_open_work, load_histories, narrowed
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
 from hermes.store.ops import Fence, InboxRow, MarkInbox, Op, PutInbox, SetTaskSpec, TouchSession, Unit
@@ -140,7 +140,7 @@ class Control:
         restored = None
         if task.ended:
             await task.done.wait()  # what it left is cleared away
-            restored = await load_history(supervisor.store, task.id, self.journal(task))
+            (restored,) = await load_histories(supervisor.store, [(task.id, self.journal(task))])
         if not task.ended:  # never, or somebody else was faster
             return f"Task {task.id} has not ended (status: {async_status(task.state)}): use steer_task to correct it."
         parent = task.parent

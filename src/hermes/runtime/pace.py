@@ -27,7 +27,8 @@ class Pace:
     def __init__(self, most: int = ROUND) -> None:
         self._most = most
         self._passed = 0  # in this round
-        self._line: deque[anyio.Event] = deque()
+        self._line: deque[anyio.Event] = deque()  # of each round to come
+        self._newest = 0  # tasks in the last of these rounds
         self._kick = anyio.Event()
 
     def start(self, group: TaskGroup) -> None:
@@ -41,14 +42,11 @@ class Pace:
                 self._kick.set()
             self._passed += 1
             return
-        turn = anyio.Event()
-        self._line.append(turn)
-        try:
-            await turn.wait()
-        except BaseException:
-            if not turn.is_set():
-                self._line.remove(turn)
-            raise
+        if not self._line or self._newest == self._most:
+            self._line.append(anyio.Event())
+            self._newest = 0
+        self._newest += 1
+        await self._line[-1].wait()
 
     async def _run(self) -> None:
         while True:
@@ -56,7 +54,7 @@ class Pace:
             while self._passed:
                 await anyio.lowlevel.checkpoint()
                 self._passed = 0
-                while self._line and self._passed < self._most:
+                if self._line:
                     self._line.popleft().set()
-                    self._passed += 1
+                    self._passed = self._most
             self._kick = anyio.Event()

@@ -24,10 +24,9 @@ from hermes.core.scope import CallKey, TaskScope
 from hermes.core.views import TreeView
 from hermes.environments.process import end_leftovers
 from hermes.runtime.control import Control
-from hermes.runtime.ending import first_of
 from hermes.runtime.finding import find_session
 from hermes.runtime.outside import apply_message
-from hermes.runtime.restoring import load_history
+from hermes.runtime.restoring import load_histories
 from hermes.runtime.rows import ended_event, fold_events, queued_event, stored_result, stored_spec
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.supervisor import Supervisor
@@ -36,8 +35,6 @@ from hermes.store.ops import AdoptTasks, CallRow, Op, ReopenTask, SetTaskSpec, S
 
 __all__ = ["CutOff", "Recovery", "Revise", "SessionReport"]
 
-#: Histories that are loaded at once.
-READERS = 32
 #: What a specification is to be from now on.
 Revise = Callable[[TaskSpec], TaskSpec]
 
@@ -289,7 +286,7 @@ class Recovery:
             role=spec.role,
             depth=row.depth,
             workspace=spec.workspace,
-            path=(*(parent.scope.path if parent is not None else ()), _label(row)),
+            path=(*(parent.scope.path if parent is not None else ()), _label(row, spec)),
         )
         above = parent.budget if parent is not None else None
         budget = supervisor.budgets.new(row.task_id, spec, row.session_id, above)
@@ -329,27 +326,12 @@ class Recovery:
         task.budget.recall(view.usage, requests=view.api_calls, calls=view.tool_count)
 
     async def _restore_histories(self, tasks: Sequence[Task]) -> None:
-        """Load the histories of tasks, several at once: what is read waits for the reading thread each time."""
-        waiting = iter(tasks)
-
-        async def restore() -> None:
-            for task in waiting:
-                await self._restore_history(task)
-
-        try:
-            async with anyio.create_task_group() as group:
-                for _ in range(min(READERS, len(tasks))):
-                    group.start_soon(restore)
-        except ExceptionGroup as errors:
-            raise first_of(errors) from None
-
-    async def _restore_history(self, task: Task) -> None:
-        """Load the last segment of a task and its open calls; end what commands it left."""
-        restored = await load_history(self._store, task.id, self._control.journal(task))
-        if restored is None:
-            return  # it never came to its first entry: it begins as a new one
-        await self._end_commands(task, restored.began)
-        task.history, task.budget.turns = restored.history, restored.turns
+        """Load the last segments of tasks and their open calls; end what commands they left."""
+        loaded = await load_histories(self._store, [(task.id, self._control.journal(task)) for task in tasks])
+        for task, restored in zip(tasks, loaded, strict=True):
+            if restored is not None:  # else it never came to its first entry: it begins as a new one
+                await self._end_commands(task, restored.began)
+                task.history, task.budget.turns = restored.history, restored.turns
 
     async def _end_commands(self, task: Task, began: Sequence[CallRow]) -> None:
         """End what a lost process left of started calls, before anything is said about their effect."""
@@ -376,5 +358,5 @@ def _group(rows: Sequence[TaskRow], tasks: Mapping[str, Task]) -> None:
             task.together = tuple(group)
 
 
-def _label(row: TaskRow) -> str:
-    return stored_spec(row).label or " ".join(row.goal.split())[:40] or row.kind
+def _label(row: TaskRow, spec: TaskSpec | None = None) -> str:
+    return (spec or stored_spec(row)).label or " ".join(row.goal.split())[:40] or row.kind

@@ -20,11 +20,14 @@ from hermes.core.toolsets import child_toolsets
 from hermes.runtime.policy import Policy
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
-from hermes.store.ops import CallRow, Store
+from hermes.store.ops import CallRow, HistoryRow, Store
 
-__all__ = ["Restored", "close_open_work", "load_history", "narrowed"]
+__all__ = ["Restored", "close_open_work", "load_histories", "narrowed"]
 
 _tools = msgspec.json.Decoder(tuple[ToolSpec, ...])
+
+#: Histories that are read at once: a read waits for the reading thread and what it brings is held in memory.
+AT_ONCE = 100
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -35,17 +38,33 @@ class Restored(msgspec.Struct, frozen=True):
     began: tuple[CallRow, ...]
 
 
-async def load_history(store: Store, task_id: str, journal: Journal) -> Restored | None:
-    """Load the last segment of a task with its open calls; None when it never came to its first entry."""
-    stored = await store.segment(task_id)
-    if stored is None:
-        return None
-    entries = [(position, decode_entry(body)) for position, body in await store.entries(task_id, stored.start)]
+async def load_histories(store: Store, wanted: Sequence[tuple[str, Journal]]) -> list[Restored | None]:
+    """Load the last segments of tasks with their open calls; None for one that never came to its first entry.
+
+    Lists of tools that are equal become one object, as they are for tasks that were never interrupted.
+    """
+    lists: dict[bytes, tuple[ToolSpec, ...]] = {}
+    loaded: list[Restored | None] = []
+    for first in range(0, len(wanted), AT_ONCE):
+        part = wanted[first : first + AT_ONCE]
+        rows = await store.histories([task_id for task_id, _ in part])
+        for (_, journal), row in zip(part, rows, strict=True):
+            loaded.append(await _restored(store, row, journal, lists) if row is not None else None)
+    return loaded
+
+
+async def _restored(
+    store: Store, row: HistoryRow, journal: Journal, lists: dict[bytes, tuple[ToolSpec, ...]]
+) -> Restored:
+    stored, task_id = row.segment, row.segment.task_id
+    entries = [(position, decode_entry(body)) for position, body in row.entries]
     if entries and isinstance(entries[0][1], Summary):
         tail = await store.entries(task_id, entries[0][1].upto)
         kept = [(position, decode_entry(body)) for position, body in tail if position < stored.start]
         entries[1:1] = [item for item in kept if not isinstance(item[1], Summary)]  # the first one stands for those
-    calls = await _open_calls(store, task_id, entries)
+    calls = _open_calls(row, entries)
+    if stored.tools not in lists:
+        lists[stored.tools] = _tools.decode(stored.tools)
     began = tuple(call for call in calls if call.state == "started")
     history = History(
         journal,
@@ -54,7 +73,7 @@ async def load_history(store: Store, task_id: str, journal: Journal) -> Restored
             start=stored.start,
             system=stored.system,
             nonce=stored.nonce,
-            tools=_tools.decode(stored.tools),
+            tools=lists[stored.tools],
         ),
         entries=entries,
         results={
@@ -67,13 +86,13 @@ async def load_history(store: Store, task_id: str, journal: Journal) -> Restored
     return Restored(history, _turns(entries), began)
 
 
-async def _open_calls(store: Store, task_id: str, entries: Sequence[tuple[int, Entry]]) -> list[CallRow]:
+def _open_calls(row: HistoryRow, entries: Sequence[tuple[int, Entry]]) -> list[CallRow]:
     """The rows of the newest reply's calls that have no result in the history."""
     for position, entry in reversed(entries):
         if isinstance(entry, ToolResult):
             return []
         if isinstance(entry, Assistant):
-            return await store.calls(task_id, position) if entry.calls else []
+            return [call for call in row.calls if call.position == position]
     return []
 
 

@@ -14,9 +14,9 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from hermes.core.agent import Agent, Outcome
-from hermes.core.clock import Clock
+from hermes.core.clock import Clock, loop_clock
 from hermes.core.errors import AdmissionRefused, OperatorError, OwnershipLost, StoreError
-from hermes.core.events import Envelope, Event, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
+from hermes.core.events import Event, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
 from hermes.core.history import DONE, Pending
 from hermes.core.ids import IdSource, random_hex, task_id
 from hermes.core.messages import plain_text
@@ -39,7 +39,7 @@ __all__ = ["Build", "Policy", "Supervisor"]
 
 #: Makes the agent of a task that got its slot.
 Build = Callable[[Task], Awaitable[Agent]]
-_PROGRESS = (TurnEnded, ToolStarted, ToolEnded, ToolProgress)
+_PROGRESS = frozenset((TurnEnded, ToolStarted, ToolEnded, ToolProgress))
 
 
 class Supervisor:
@@ -79,11 +79,12 @@ class Supervisor:
         self._ending = Ending(self)
         self._delivery = Delivery(self)
         self._group: TaskGroup | None = None
+        self._now: Callable[[], float] = anyio.current_time
         self._deadlines = Deadlines(bus.tree)
 
     def start(self, group: TaskGroup) -> None:
         """Begin: everything runs in `group` from now on."""
-        self._group = group
+        self._group, self._now = group, loop_clock()
         self.admission.start(group)
         self._deadlines.start(group)
 
@@ -91,20 +92,12 @@ class Supervisor:
 
     def emit(self, task: Task, event: Event) -> None:
         """Stamp an event and publish it."""
-        if task.spec.limits.inactivity is not None and isinstance(event, _PROGRESS):
-            task.last_step = anyio.current_time()
-        if isinstance(event, TurnEnded) and task.spec.interactive:
-            event = with_unfinished(event, task)
-        self.bus.publish(
-            Envelope(
-                seq=self.bus.next_sequence(),
-                at=self.clock.now(),
-                session_id=task.scope.session_id,
-                task_id=task.id,
-                parent_id=task.scope.parent_id,
-                event=event,
-            )
-        )
+        kind = type(event)
+        if kind in _PROGRESS:
+            task.last_step = self._now()
+            if kind is TurnEnded and task.spec.interactive:
+                event = with_unfinished(event, task)  # type: ignore[arg-type]
+        self.bus.emit(task.scope, self.clock.now(), event)
 
     # -- spawn ------------------------------------------------------------------------------------------------------
 

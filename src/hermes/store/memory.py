@@ -7,7 +7,7 @@ Nothing survives the process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio.lowlevel
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import StoreError
 from hermes.store import keeping_memory as keeping
+from hermes.store import reading_memory as reading
 from hermes.store.commit import Committed
 from hermes.store.ops import (
     AddEntry,
@@ -34,6 +35,7 @@ from hermes.store.ops import (
     EndTask,
     EventRow,
     Fence,
+    HistoryRow,
     InboxRow,
     MarkInbox,
     OwnerRow,
@@ -303,26 +305,27 @@ class MemoryStore:
     async def find_tasks(self, prefix: str, limit: int = 20) -> list[TaskRow]:
         """Tasks whose id begins with `prefix`, in order of their ids."""
         await self._turn()
-        found = sorted(task_id for task_id in self._tables.tasks if task_id.startswith(prefix))
-        return [self._tables.tasks[task_id] for task_id in found[:limit]]
+        return reading.find_tasks(self._tables, prefix, limit)
 
     async def entries(self, task_id: str, start: int = 0) -> list[tuple[int, bytes]]:
         """(position, encoded entry) from `start` on."""
         await self._turn()
-        found = self._tables.entries.get(task_id, {})
-        return sorted((position, body) for position, body in found.items() if position >= start)
+        return reading.entries(self._tables, task_id, start)
 
     async def segment(self, task_id: str) -> SegmentRow | None:
         """The last segment."""
         await self._turn()
-        found = self._tables.segments.get(task_id)
-        return found[max(found)] if found else None
+        return reading.segment(self._tables, task_id)
 
     async def calls(self, task_id: str, position: int) -> list[CallRow]:
         """The calls of one assistant message, in the order of the calls."""
         await self._turn()
-        found = self._tables.calls.get((task_id, position), {})
-        return [found[index] for index in sorted(found)]
+        return reading.calls(self._tables, task_id, position)
+
+    async def histories(self, task_ids: Sequence[str]) -> list[HistoryRow | None]:
+        """What tasks go on from."""
+        await self._turn()
+        return [reading.history(self._tables, one) for one in task_ids]
 
     async def inbox(self, task_id: str) -> list[InboxRow]:
         """The control messages of a task, in order of arrival."""

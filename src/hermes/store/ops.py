@@ -7,6 +7,7 @@ owner and epoch must still be the task's, else the whole unit fails with `Owners
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ from hermes.store.rows import (
     CallRow,
     DeliveryRow,
     EventRow,
+    HistoryRow,
     InboxRow,
     OwnerRow,
     Row,
@@ -40,6 +42,7 @@ __all__ = [
     "EndTask",
     "EventRow",
     "Fence",
+    "HistoryRow",
     "InboxRow",
     "MarkInbox",
     "Op",
@@ -320,6 +323,9 @@ class Store(Protocol):
         """The last segment."""
 
     async def calls(self, task_id: str, position: int) -> list[CallRow]: ...
+
+    async def histories(self, task_ids: Sequence[str]) -> list[HistoryRow | None]:
+        """What tasks go on from, None for one without a segment: one read, however many they are."""
 
     async def inbox(self, task_id: str) -> list[InboxRow]: ...
 

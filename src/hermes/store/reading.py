@@ -8,7 +8,17 @@ from typing import TypeVar
 import msgspec
 
 from hermes.core.codec import scrub_surrogates
-from hermes.store.ops import CallRow, DeliveryRow, EventRow, InboxRow, OwnerRow, SegmentRow, SessionRow, TaskRow
+from hermes.store.ops import (
+    CallRow,
+    DeliveryRow,
+    EventRow,
+    HistoryRow,
+    InboxRow,
+    OwnerRow,
+    SegmentRow,
+    SessionRow,
+    TaskRow,
+)
 from hermes.store.statements import columns
 
 __all__ = [
@@ -18,6 +28,7 @@ __all__ = [
     "events",
     "events_of_type",
     "find_tasks",
+    "history",
     "inbox",
     "last_seq",
     "owner",
@@ -92,6 +103,19 @@ def segment(db: sqlite3.Connection, task_id: str, prompts: dict[bytes, str]) -> 
 def calls(db: sqlite3.Connection, task_id: str, position: int) -> list[CallRow]:
     """The calls of one assistant message, in the order of the calls."""
     return rows(db, CallRow, "calls", 'WHERE task_id = ? AND position = ? ORDER BY "index"', task_id, position)
+
+
+def history(db: sqlite3.Connection, task_id: str, prompts: dict[bytes, str]) -> HistoryRow | None:
+    """What a task goes on from, None without a segment."""
+    last = segment(db, task_id, prompts)
+    if last is None:
+        return None
+    newest = db.execute("SELECT max(position) FROM calls WHERE task_id = ?", (task_id,)).fetchone()[0]
+    return HistoryRow(
+        segment=last,
+        entries=entries(db, task_id, last.start),
+        calls=calls(db, task_id, newest) if newest is not None else [],
+    )
 
 
 def inbox(db: sqlite3.Connection, task_id: str) -> list[InboxRow]:

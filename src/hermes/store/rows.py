@@ -8,6 +8,7 @@ __all__ = [
     "CallRow",
     "DeliveryRow",
     "EventRow",
+    "HistoryRow",
     "InboxRow",
     "OwnerRow",
     "SegmentRow",
@@ -73,6 +74,15 @@ class SegmentRow(Row, frozen=True, kw_only=True, gc=False):
     nonce: str
     tools: bytes
     created_at: float
+
+
+class HistoryRow(Row, frozen=True, kw_only=True, gc=False):
+    """What a task goes on from: its last segment, the (position, encoded entry) of it, the calls of the newest reply
+    that made any."""
+
+    segment: SegmentRow
+    entries: list[tuple[int, bytes]]
+    calls: list[CallRow]
 
 
 class CallRow(Row, frozen=True, kw_only=True, gc=False):

@@ -23,6 +23,7 @@ from hermes.store.ops import (
     CallRow,
     DeliveryRow,
     EventRow,
+    HistoryRow,
     InboxRow,
     OwnerRow,
     SegmentRow,
@@ -146,6 +147,10 @@ class SqliteStore:
     async def calls(self, task_id: str, position: int) -> list[CallRow]:
         """The calls of one assistant message, in the order of the calls."""
         return await self._read(lambda db: reading.calls(db, task_id, position))
+
+    async def histories(self, task_ids: Sequence[str]) -> list[HistoryRow | None]:
+        """What tasks go on from, in one read."""
+        return await self._read(lambda db: [reading.history(db, one, self._prompts) for one in task_ids])
 
     async def inbox(self, task_id: str) -> list[InboxRow]:
         """The control messages of a task, in order of arrival."""
