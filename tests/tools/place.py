@@ -21,7 +21,7 @@ class Place:
     files: Files = LocalFiles()
 
     def __init__(self, folder: Path) -> None:
-        self.cwd = self.workspace = str(folder)
+        self.cwd = self.workspace = self.exchange = str(folder)
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.answers: list[CommandResult] = []
         self.info = ProcessInfo(process_id="proc_00000001", command="serve", state="running", pid=7, elapsed=1.0)

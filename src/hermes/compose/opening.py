@@ -60,6 +60,7 @@ from hermes.store.memory import MemoryStore
 from hermes.store.ops import AddOwner, Store, Unit
 from hermes.store.owner import is_gone, take_ownership
 from hermes.store.sqlite import open_store
+from hermes.tools.code_execution import CodeToolset
 from hermes.tools.toolsets import FileToolset, TerminalToolset, TodoToolset
 
 __all__ = ["max_running", "open_runtime"]
@@ -340,6 +341,12 @@ def _registry(
             ),
             TodoToolset(),
             *web.toolsets,
+            CodeToolset(
+                environment_of,
+                timeout=settings.code_execution.timeout,
+                max_calls=settings.code_execution.max_tool_calls,
+                hold=parts.hold,
+            ),
             DelegationToolset(delegation),
             AsyncDelegationToolset(delegation),
             boards,

@@ -196,6 +196,8 @@ class Places:
         """Store a command's process group, so that whoever takes the task up after a crash can end it first."""
         if key.sub:
             return  # its outer call is the one that is known; whatever carries its key is ended with it
+        if key.sub:
+            return  # its outer call is the one that is known; whatever carries its key is ended with it
         op = SetCallProcess(
             task_id=key.task_id, position=key.position, index=key.index, pgid=pgid, process_started=started
         )

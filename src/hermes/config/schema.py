@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from hermes.config.approvals import ApprovalRule, ApprovalSettings
+from hermes.config.code_execution import CodeExecutionSettings
 from hermes.config.endpoints import ApiMode, Effort, FallbackSettings, ModelOverride, ProviderSettings, RouteSettings
 from hermes.config.kanban import KanbanSettings
 from hermes.config.notify import NotifySettings
@@ -27,6 +28,7 @@ __all__ = [
     "ApprovalRule",
     "ApprovalSettings",
     "BudgetSettings",
+    "CodeExecutionSettings",
     "CompressionSettings",
     "DelegationSettings",
     "DisplaySettings",
@@ -331,6 +333,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     notify: NotifySettings = NotifySettings()
     kanban: KanbanSettings = KanbanSettings()
     web: WebSettings = WebSettings()
+    code_execution: CodeExecutionSettings = CodeExecutionSettings()
     display: DisplaySettings = DisplaySettings()
     compression: CompressionSettings = CompressionSettings()
 

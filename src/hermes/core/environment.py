@@ -136,6 +136,11 @@ class Environment(Protocol):
         """The files its commands see."""
 
     @property
+    def exchange(self) -> str:
+        """A directory of the task's own that this process and its commands see under the same path. Absolute; it may
+        have to be made."""
+
+    @property
     def cwd(self) -> str:
         """The directory the next command starts in; relative paths of file tools start here too. Absolute."""
 

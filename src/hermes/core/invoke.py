@@ -8,6 +8,7 @@ stands.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import anyio
 
@@ -184,8 +185,32 @@ class CallRunner:
                 ToolProgress(position=call.position, index=call.index, name=tool.name, text=text)
             ),
             room=self._room,
+            calls=_Inner(self, call),
         )
         return await self._guarded(tool, arguments, context), False
+
+    async def inner(self, outer: OpenCall, number: int, name: str, arguments: dict[str, Any]) -> ToolOutput:
+        """Make the call `number` that a call makes itself. It counts as one, and only its cost is recorded."""
+        tool = self._tools.get(name)
+        if tool is None or tool.interactive:
+            return error_output(f"There is no tool named '{name}' for code.")
+        if not self._budget.take_calls(1):
+            return error_output("The limit on tool calls is reached; this call was not made.")
+        try:
+            given = tool.parse(arguments)
+        except ToolError as error:
+            return error_output(str(error))
+        context = CallContext(
+            key=CallKey(self._scope.task_id, outer.position, outer.index, number),
+            scope=self._scope,
+            progress=lambda _text: None,
+            room=self._room,
+        )
+        return _cut(await self._guarded(tool, given, context))
+
+    def parameters(self) -> dict[str, tuple[str, ...]]:
+        """The parameters of each tool, in their order."""
+        return {name: tuple(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
 
     async def _guarded(self, tool: Tool, arguments: object, context: CallContext) -> ToolOutput:
         try:
@@ -205,6 +230,22 @@ class CallRunner:
         except Exception as error:  # noqa: BLE001  whatever a tool raises is its answer, never a crash
             return error_output(f"{type(error).__name__}: {error}")
         return text_output(output) if isinstance(output, str) else output
+
+
+class _Inner:
+    """The `ToolCalls` of one call."""
+
+    def __init__(self, runner: CallRunner, outer: OpenCall) -> None:
+        self._runner = runner
+        self._outer = outer
+        self._number = 0
+
+    def parameters(self) -> dict[str, tuple[str, ...]]:
+        return self._runner.parameters()
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
+        self._number += 1
+        return await self._runner.inner(self._outer, self._number, name, arguments)
 
 
 def _succeeded(output: ToolOutput) -> bool:

@@ -15,15 +15,18 @@ Role = Literal["leaf", "orchestrator"]
 class CallKey(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The identity of one tool call: never the provider's id, which some providers repeat.
 
-    `position` is the history position of the assistant message, `index` the place of the call in it.
+    `position` is the history position of the assistant message, `index` the place of the call in it. `sub` numbers the
+    calls that one call makes itself, from 1; they have no row of their own.
     """
 
     task_id: str
     position: int
     index: int
+    sub: int = 0
 
     def __str__(self) -> str:
-        return f"{self.task_id}:{self.position}:{self.index}"
+        inner = f".{self.sub}" if self.sub else ""
+        return f"{self.task_id}:{self.position}:{self.index}{inner}"
 
 
 class TaskScope(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ __all__ = [
     "CallContext",
     "Guard",
     "Tool",
+    "ToolCalls",
     "ToolEnv",
     "ToolOutput",
     "Toolset",
@@ -66,14 +67,26 @@ def error_output(message: str, **more: Any) -> ToolOutput:
     return json_output({"error": message}, is_error=True, **more)
 
 
+class ToolCalls(Protocol):
+    """The task's other tools, for a call that makes calls itself. They pass the same gate and the same limits."""
+
+    def parameters(self) -> dict[str, tuple[str, ...]]:
+        """The tools by name, each with the names of its parameters in their order."""
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
+        """Make one call; whatever goes wrong with it is its output. Each has a key of its own below the outer one's."""
+
+
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a running call may know: its key (an idempotency key for everything that changes state), its task, a way to
-    report progress, and the tokens of context its task still has room for."""
+    report progress, the tokens of context its task still has room for, and the task's other tools (None within a call
+    that was made by a call)."""
 
     key: CallKey
     scope: TaskScope
     progress: Callable[[str], None]
     room: Callable[[], int]
+    calls: ToolCalls | None = None
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):

@@ -157,6 +157,11 @@ class LocalEnvironment:
         return self._enclosure.files
 
     @property
+    def exchange(self) -> str:
+        """A directory that commands see under the same path."""
+        return os.path.abspath(self._enclosure.state_dir)
+
+    @property
     def cwd(self) -> str:
         """The directory the next command starts in."""
         return self._session.cwd
@@ -183,7 +188,8 @@ class LocalEnvironment:
     ) -> CommandResult:
         """Run a command to its end; see `Environment.run`."""
         limit = self._settings.timeout if timeout is None else timeout
-        async with self._commands:
+        # What a command's own call runs waits for no place: it would wait for the command that holds one.
+        async with contextlib.nullcontext() if key.sub else self._commands:
             with held(self._hold):
                 name = self._name(key)
                 before = await self._look_outside()

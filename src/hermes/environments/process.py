@@ -328,10 +328,10 @@ def end_leftovers(call_key: str, pgid: int | None = None, started: str | None = 
     The group is only signalled while its leader still is the process that was recorded or its members carry the call
     key: numbers are used again. Processes that left the group are found by the call key in their environment.
     """
-    exact = call_key + "\0"
+    exact, inner = call_key + "\0", call_key + "."
 
     def remaining() -> set[int]:
-        pids = set(processes_of_call(exact))
+        pids = {*processes_of_call(exact), *processes_of_call(inner)}
         if pgid is not None and started and start_time(pgid) == started:
             pids.update(group_members(pgid))
         return pids

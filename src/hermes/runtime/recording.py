@@ -85,6 +85,8 @@ class Recorder:
         """The calls of a task, listened to."""
 
         async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
+            if context.key.sub:  # a part of the call that made it, whose result is kept
+                return await guard(tool, arguments, context)
             name, number, index = self._names.call(task, context.key)
             asked, began = self._next(), anyio.current_time()
             output: ToolOutput | None = None
