@@ -20,6 +20,7 @@ from hermes.config.schema import FIELDS, KNOWN_UNUSED, SECTIONS
 from hermes.config.values import Misfit, convert_value, nearest_key, substitute
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import mask
+from hermes.runtime.modes import mode_rows
 
 __all__ = ["config"]
 
@@ -64,6 +65,10 @@ def show(context: click.Context, /, section: str, as_json: bool) -> None:
         return
     click.echo(f"Settings of {sources.loaded.home.path}:")
     click.echo(rows([(entry.key, entry.source, render(entry.value)) for entry in table]))
+    if section in ("", "approvals"):
+        click.echo("Dangerous commands by default (alone: one-shot, batch, cards, background and their children):")
+        table_rows = [(row.who, row.runs_in, row.dangerous) for row in mode_rows()]
+        click.echo(rows(table_rows))
     for key in () if section else sources.keys:
         click.echo(f"  key for {key.base_url}  {mask(key.secret) if key.secret else 'none'}  {key.source}")
     for problem in problems:

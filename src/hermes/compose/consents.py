@@ -31,6 +31,7 @@ __all__ = ["gate_of", "granted_in", "saved_to"]
 def gate_of(parts: Parts, redactor: Redactor, store: Store, tape: Tape | None = None) -> Gate:
     """The gate that the settings ask for."""
     settings, home = parts.loaded.settings, parts.loaded.home
+    terminal = settings.terminal
     gate = TapedGate(
         mode=settings.approvals.mode,
         yolo=parts.yolo,
@@ -40,6 +41,11 @@ def gate_of(parts: Parts, redactor: Redactor, store: Store, tape: Tape | None = 
         rules=settings.approvals.rules,
         private=tuple(map(str, (home.env_file, home.auth_file, home.config_file, home.database))),
         home=(parts.environ or os.environ).get("HOME", ""),
+        networked=[
+            kind
+            for kind, there in (("sandbox", terminal.sandbox_network), ("docker", terminal.docker_network))
+            if there
+        ],
         granted=granted_in(store),
         save=saved_to(home, parts.hold),
         redact=redactor.text,

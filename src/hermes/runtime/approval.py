@@ -8,7 +8,7 @@ also replaces known secrets in what a tool brings back, so that no key enters a 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Literal, NoReturn
 
 import anyio
@@ -81,7 +81,8 @@ class Gate:
     """Decides for one process. `mode`: ask (the default), allow, deny; `yolo` allows everything that no rule denies.
 
     `rules` are the configured ones. `host_commands`: where nobody can be asked, dangerous calls run. `private` are the
-    runtime's own files, `home` is what `~` means (default: the user's). `granted` returns the rules that a person granted in a session before, `save` keeps one for
+    runtime's own files, `home` is what `~` means (default: the user's), `networked` are the
+    environments from which other machines can be reached. `granted` returns the rules that a person granted in a session before, `save` keeps one for
     good (raises HermesError where it cannot).
     """
 
@@ -96,6 +97,7 @@ class Gate:
         rules: Sequence[ApprovalRule] = (),
         private: Sequence[str] = (),
         home: str = "",
+        networked: Collection[str] = (),
         granted: Callable[[str], Awaitable[Sequence[ApprovalRule]]] = _none_granted,
         save: Callable[[ApprovalRule], Awaitable[None]] = _not_kept,
         redact: Callable[[str], str],
@@ -108,6 +110,7 @@ class Gate:
         self._children_yes = children_yes
         self._timeout = timeout
         self._private = tuple(private)
+        self._networked = frozenset(networked)
         self._home = home or os.path.expanduser("~")
         self._granted = granted
         self._save = save
@@ -162,7 +165,7 @@ class Gate:
     def _due(self, tool: Tool, task: Task, subject: Subject, steps: Sequence[Step], arguments: dict[str, Any]) -> _Call:
         """The call with those of its steps that still need an answer. Raises ToolError for what a rule denies."""
         rules = (*self.rules, *self._sessions.get(task.scope.session_id, ()))
-        enclosed = any(step.category for step in steps) and _enclosed(task)
+        kind = _enclosure(task) if any(step.category for step in steps) else ""
         due, consented, by_rule = [], [], False
         for step in steps:
             decision = decision_of(rules, step, subject)
@@ -170,7 +173,8 @@ class Gate:
                 reason = step.reason or f"it is {' '.join(step.words[:3]) or tool.name}"
                 self._refuse(task, tool, reason, "a rule of the configuration denies it (approvals.rules)", "rule")
             by_rule = by_rule or decision == "ask"
-            if decision == "ask" or decision is None and step.category and not enclosed:
+            held = kind and not (step.category == "push" and kind in self._networked)
+            if decision == "ask" or decision is None and step.category and not held:
                 due.append(step)
             elif decision == "allow" and step.category:
                 consented.append(step)
@@ -305,7 +309,8 @@ class Gate:
         return msgspec.structs.replace(output, content=tuple(parts), preview=preview, details=None)
 
 
-def _enclosed(task: Task) -> bool:
-    """Whether the task's commands run where they can reach nothing that needs consent."""
+def _enclosure(task: Task) -> str:
+    """What holds the task's commands so that they can reach nothing that needs consent; empty for nothing."""
     environment = task.environment
-    return environment is not None and fate(environment.kind, attended=True, freed=False) == "run"
+    held = environment is not None and fate(environment.kind, attended=True, freed=False) == "run"
+    return environment.kind if held and environment is not None else ""

@@ -179,7 +179,8 @@ class CommandJudge:
 
     def _paths(self, words: Iterable[str]) -> Iterable[str]:
         """The absolute paths that words may name."""
-        for part in (part for word in words for part in (word, word.partition("=")[2])):
+        parts = (part for word in words for part in (word, word.partition("=")[2]))
+        for part in (part.removeprefix("@") for part in parts):
             if part and not part.startswith("-") and "://" not in part and len(part) < _LONGEST_PATH:
                 path = self.places.absolute(part)
                 if path is not None:

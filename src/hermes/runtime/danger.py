@@ -141,7 +141,7 @@ def _command(command: str, places: Places) -> tuple[Step, ...]:
     if is_fork_bomb(command):
         judge.note("machine", "it starts itself without end (a fork bomb)")
     judge.judge(commands)
-    return tuple(judge.steps)
+    return tuple(judge.steps) or (Step(),)
 
 
 def is_fork_bomb(command: str) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from hermes.core.environment import EnvironmentKind
 
-__all__ = ["Backend", "ModeRow", "fate", "mode_rows", "place"]
+__all__ = ["Backend", "ModeRow", "fate", "mode_rows", "mode_table", "place"]
 
 Backend = Literal["auto", "local", "sandbox", "docker"]
 Fate = Literal["run", "ask", "deny"]
@@ -46,20 +46,20 @@ def fate(kind: EnvironmentKind, *, attended: bool, freed: bool) -> Fate:
 
 _WORDS = {
     "run": "run",
-    "ask": "are asked",
+    "ask": "are asked about",
     "deny": "are denied, with a sentence for the model",
 }
 _PLACES = {"local": "this machine", "sandbox": "the sandbox", "docker": "a container"}
 
 
 def mode_rows() -> tuple[ModeRow, ...]:
-    """The table with the default settings, row by row."""
-    alone = "one-shot run, batch, card, background, and their children"
+    """The table with the default settings, row by row. Alone are one-shot runs, batch rollouts, cards, what goes on in
+    the background, and all their children."""
     cases = (
-        ("interactive chat and its children", True, False, True),
-        (f"{alone}; there is a sandbox", False, False, True),
-        (f"{alone}; there is none", False, False, False),
-        (f"{alone}; with --allow-host-commands", False, True, True),
+        ("a chat and its children", True, False, True),
+        ("alone, where there is a sandbox", False, False, True),
+        ("alone, where there is none", False, False, False),
+        ("alone, with --allow-host-commands", False, True, True),
     )
     rows = []
     for who, attended, freed, sandbox in cases:
@@ -67,3 +67,9 @@ def mode_rows() -> tuple[ModeRow, ...]:
         dangerous = _WORDS[fate(kind, attended=attended, freed=freed)]
         rows.append(ModeRow(who=who, runs_in=_PLACES[kind], ordinary="run", dangerous=dangerous))
     return tuple(rows)
+
+
+def mode_table() -> str:
+    """The table as Markdown."""
+    head = "| who | commands run in | ordinary ones | dangerous ones |\n|---|---|---|---|\n"
+    return head + "".join(f"| {row.who} | {row.runs_in} | {row.ordinary} | {row.dangerous} |\n" for row in mode_rows())
