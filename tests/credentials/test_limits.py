@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from hermes.credentials.flow import Flow
 from hermes.credentials.limits import LearnedLimit, LearnedLimits
 from hermes.testing.clock import VirtualClock
 
@@ -213,3 +214,28 @@ async def test_a_limit_of_tokens_is_learned_from_refusals_that_name_them(virtual
     assert anyio.current_time() <= (asked - 10_000) / 2_000 / 0.85
     assert provider.accepted == 240 and provider.refused <= 60
     assert limit.rate is None and limit.counts_tokens
+
+
+def test_a_rate_that_holds_nobody_back_does_not_grow() -> None:
+    flow = Flow()
+    for at in (0.0, 0.01, 0.02):
+        flow.spend(at, 1.0)
+    flow.refuse(0.02, 0.1, 1.0, fresh=True)
+    for step in range(2_000):  # ten a second, where three at once and more were allowed
+        at = 1.0 + step / 10
+        if flow.ready(at, 1.0):
+            flow.spend(at, 1.0)
+    assert flow.rate is not None and flow.rate < 20.0
+
+
+def test_what_others_sent_is_no_part_of_what_this_process_may_send() -> None:
+    flow = Flow()
+    flow.refuse(0.0, 0.0, 1.0, fresh=True)
+    for step in range(200):  # twenty a second here, thirty a second elsewhere
+        flow.spend(0.05 + step * 0.05, 1.0)
+        if step % 40 == 39:
+            flow.others(step * 0.05 - 2.0, step * 0.05, 30.0)
+    flow.size, flow.share = 100.0, 0.4
+    flow.refuse(10.02, 10.1, 1.0, fresh=True)
+    flow.ready(10.2, 1.0)
+    assert flow.rate == pytest.approx(50.0, rel=0.06) and flow.measured

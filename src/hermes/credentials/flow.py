@@ -99,7 +99,7 @@ class Flow:
             return
         self._at = now
         self.level = min(self.held, self.level + rate * self.share * passed)
-        if pressed and not self.told:
+        if pressed and not self.told and self.level < self.held:  # a bucket that fills up holds nobody back
             growth = (PROBE if self.measured else SEARCH) * (1.0 + (now - (self.found_at or now)) / HASTE)
             self.rate = rate * (1.0 + growth * min(passed, LEAP))
 
@@ -164,7 +164,7 @@ class Flow:
             self.rate = max(self.size, self._guess)
         self._cut = False
         after = [each for each in self._sends if each[0] > end]
-        left = self._replay(after, end, now, self.rate or 0.0)
+        left = self._replay(self._steps(after, end, now), self.rate or 0.0)
         self.level, self._at = min(self.held, max(0.0, left * self.share)), now
 
     def _fitting(self, parts: list[list[float]], span: float, total: float) -> float:
@@ -173,27 +173,38 @@ class Flow:
         begin, end = self._empties[0], self._empties[-1]
         total += self._foreign(begin, end)
         low, high = 0.0, 4.0 * total / span
-        if self._replay(parts, begin, end, high) < 0:
+        steps = self._steps(parts, begin, end)
+        if self._replay(steps, high) < 0:
             return total / span  # more went at once than the bucket was thought to hold
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            if self._replay(parts, begin, end, middle) < 0:
+            if self._replay(steps, middle) < 0:
                 low = middle
             else:
                 high = middle
-        gained = self._replay(parts, begin, end, (1 + TRIAL) * high) - self._replay(parts, begin, end, high)
+        gained = self._replay(steps, (1 + TRIAL) * high) - self._replay(steps, high)
         since_full = gained / (TRIAL * high)
         return high if since_full > SHORTEST / 2 or since_full * high > FEWEST / 2 else 0.0
 
-    def _replay(self, parts: list[list[float]], begin: float, end: float, rate: float) -> float:
-        """The level at `end` of a bucket that was empty at `begin` and gains `rate`."""
-        level, at, size = 0.0, begin, self.size
+    def _steps(self, parts: list[list[float]], begin: float, end: float) -> list[tuple[float, float, float]]:
+        """What went on from `begin` to `end`: seconds that passed, what others took meanwhile, what was taken then."""
+        steps, at = [], begin
         for when, amount, _ in parts:
-            if when > at:
-                level = min(size, level + rate * (when - at) - self._foreign(at, when))
-                at = when
+            when = max(when, at)
+            steps.append((when - at, self._foreign(at, when), amount))
+            at = when
+        steps.append((end - at, self._foreign(at, end), 0.0))
+        return steps
+
+    def _replay(self, steps: list[tuple[float, float, float]], rate: float) -> float:
+        """The level after `steps` of a bucket that was empty before them and gains `rate`."""
+        level, size = 0.0, self.size
+        for passed, others, amount in steps:
+            level += rate * passed - others
+            if level > size:
+                level = size
             level -= amount
-        return min(size, level + rate * (end - at) - self._foreign(at, end))
+        return level
 
     # -- other processes --------------------------------------------------------------------------------------------
 
