@@ -137,3 +137,15 @@ def test_files_of_another_program_are_recognised(environ: dict[str, str], hermes
     (hermes_home / "state.db").write_bytes(b"x")
     (hermes_home / "kanban.db").write_bytes(b"x")
     assert findings(environ)["other files"][1].startswith("state.db, kanban.db: another program's, never written here")
+
+
+@pytest.mark.parametrize("backend", ["local", "docker", "sandbox"])
+def test_what_cannot_hold_commands_is_broken_only_where_it_is_configured(
+    environ: dict[str, str], hermes_home: Path, tmp_path: Path, backend: str
+) -> None:
+    hermes_home.mkdir(exist_ok=True)
+    (hermes_home / "config.yaml").write_text(f"terminal: {{backend: {backend}}}\n", encoding="utf-8")
+    found = {check.name: check for check in examine(GlobalOptions(), {**environ, "PATH": str(tmp_path)})}
+    assert found["docker"].status == ("broken" if backend == "docker" else "note")
+    assert found["sandbox"].status == ("broken" if backend == "sandbox" else "note")
+    assert "install the package bubblewrap" in found["sandbox"].detail

@@ -23,6 +23,7 @@ from hermes.cli.screens import print_json
 from hermes.config import Home, find_home
 from hermes.core.errors import HermesError
 from hermes.credentials import NotConfigured, is_embedded, mask
+from hermes.environments.availability import available
 from hermes.providers.weights import LABEL, availability
 
 __all__ = ["Check", "doctor", "examine"]
@@ -53,6 +54,7 @@ def examine(options: GlobalOptions, environ: Mapping[str, str]) -> list[Check]:
         found.append(Check(name="config", status="broken", detail=str(error)))
     else:
         found += [*_config(sources), *_keys(sources), _endpoint(sources)]
+        found += _environments(sources.loaded.settings.terminal.backend, environ)
     return [*found, _embedded(availability), _descriptors(), _disk(home), _telemetry()]
 
 
@@ -174,6 +176,16 @@ def ask(options: GlobalOptions, environ: Mapping[str, str]) -> list[Check]:
         return [Check(name="answer", status="ok", detail=try_model(endpoint, sources.loaded.settings.models))]
     except HermesError as error:
         return [Check(name="answer", status="broken", detail=str(error))]
+
+
+def _environments(backend: str, environ: Mapping[str, str]) -> list[Check]:
+    """What can hold commands; only what is configured has to."""
+    found = []
+    for kind, reason in available(environ).items():
+        status: Literal["ok", "note", "broken"] = "ok" if not reason else "broken" if backend == kind else "note"
+        if kind != "local":
+            found.append(Check(name=kind, status=status, detail=reason or "commands can run in it"))
+    return found
 
 
 def _embedded(available: Callable[[], str | None]) -> Check:

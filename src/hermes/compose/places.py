@@ -22,6 +22,7 @@ from hermes.core.environment import Environment, EnvironmentKind
 from hermes.core.errors import OperatorError
 from hermes.core.scope import CallKey
 from hermes.credentials.redact import Redactor
+from hermes.environments.availability import available
 from hermes.environments.docker import Docker, DockerSettings
 from hermes.environments.enclosure import Enclosure, Host
 from hermes.environments.files import LocalFiles
@@ -100,11 +101,9 @@ class Places:
         )
 
     async def available(self) -> dict[EnvironmentKind, str]:
-        """What can hold commands here, each with the reason why not, empty where it can. Tried out, not guessed."""
+        """What can hold commands here, each with the reason why not, empty where it can."""
         with held(self._parts.hold):
-            sandbox = await anyio.to_thread.run_sync(self._bubblewrap.why_not)
-            docker = await anyio.to_thread.run_sync(self._docker.why_not)
-        return {"local": "", "sandbox": sandbox, "docker": docker}
+            return await anyio.to_thread.run_sync(available, self._source)
 
     async def check(self, environment: str, image: str = "") -> None:
         """See that an environment can be had: "" is the configured one.
@@ -194,8 +193,6 @@ class Places:
 
     def _note_process(self, key: CallKey, pgid: int, started: str) -> None:
         """Store a command's process group, so that whoever takes the task up after a crash can end it first."""
-        if key.sub:
-            return  # its outer call is the one that is known; whatever carries its key is ended with it
         if key.sub:
             return  # its outer call is the one that is known; whatever carries its key is ended with it
         op = SetCallProcess(

@@ -26,7 +26,7 @@ from hermes.environments.project import project_mounts, protected_mounts, toolch
 from hermes.environments.spawner import Spawner
 from hermes.environments.system_files import system_etc, system_links, system_mounts
 
-__all__ = ["Bubblewrap", "Sandbox", "SandboxSettings"]
+__all__ = ["Bubblewrap", "Sandbox", "SandboxSettings", "why_no_sandbox"]
 
 T = TypeVar("T")
 
@@ -121,6 +121,11 @@ class Bubblewrap:
     def close(self) -> None:
         """End the thread that starts commands, and with it what still runs. Safe to call twice."""
         self.spawner.close()
+
+
+def why_no_sandbox(path: str) -> str:
+    """Why no sandbox can be made here, empty if one can (blocking). `path` is where the program is looked for."""
+    return _try_out(path)[1]
 
 
 def _try_out(path: str) -> tuple[str, str]:
