@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -187,3 +188,27 @@ def _all_of(terminal: int) -> str:
         parts.append(part)
     os.close(terminal)
     return b"".join(parts).decode("utf-8", "replace")
+
+
+@pytest.mark.fault("B142")
+@pytest.mark.parametrize("way", ["host", "allowed", "sandbox"])
+def test_a_row_that_would_delete_at_home_is_denied_or_enclosed(program: Program, way: str, needs_tool: Any) -> None:
+    if way == "sandbox":
+        needs_tool("bwrap")
+    else:
+        program.environ["TERMINAL_ENV"] = "local"
+    victim = program.home.parent / "x"
+    victim.mkdir()
+    (program.folder / "rows.jsonl").write_text('{"prompt": "go"}\n')
+    script = [reply(calls=[call("terminal", command="rm -rf ~/x"), call("terminal", command="ls")]), reply("done")]
+    more = ["--allow_host_commands"] if way == "allowed" else []
+    with serve_in_thread(lambda request: script[min(request.turn, 1)]) as server:
+        ran = program.use(server).run(
+            "batch", "run", "--dataset_file=rows.jsonl", "--run_name=one", "--batch_size=1", *more
+        )
+    figures = json.loads((program.folder / "data" / "one" / "statistics.json").read_text())["approvals"]
+    denied = 1 if way == "host" else 0
+    assert (figures["calls"], figures["denied"], figures["denied_rate"]) == (2, denied, 50.0 * denied), ran.err
+    assert figures["denied_by_reason"] == ({"it deletes files": 1} if denied else {})
+    assert ("50 % of the tool calls were denied (1 of 2)" in ran.out + ran.err) is bool(denied)
+    assert victim.exists() is (way != "allowed")

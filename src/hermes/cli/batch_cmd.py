@@ -20,7 +20,7 @@ from hermes.batch.progress import BarDisplay, Display, LineDisplay, Tree
 from hermes.batch.run import StopSwitch
 from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
-from hermes.cli.options import GlobalOptions, listened, options_of, refused
+from hermes.cli.options import GlobalOptions, listened, merged, options_of, refused
 from hermes.cli.render import printable
 from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.config.endpoints import EFFORTS
@@ -96,6 +96,7 @@ def _flag(name: str, **more: Any) -> Callable[[_Command], _Command]:
 @_flag("overwrite", help="Move an old run of this name aside and start anew.")
 @_flag("yes", help="Go on though the first ten rows were all rejected.")
 @_flag("verbose", help="Log what each row does.")
+@_flag("allow_host_commands", help="Run the rows' dangerous commands on this machine, in no sandbox.")
 @_flag("list_distributions", help="Print the distributions and end.")
 @tape_options
 @refused(
@@ -119,8 +120,9 @@ def run(context: click.Context, /, **given: Any) -> int:
         return 0
     record, replay = given.pop("record"), given.pop("replay")
     refuse_tape_with(record, replay, resume=given["resume"])
-    options = _options(given, options_of(context))
-    parts = context.find_object(BatchParts) or _ordinary_parts(context, record, replay)
+    globals_ = merged(options_of(context), host_commands=given.pop("allow_host_commands"))
+    options = _options(given, globals_)
+    parts = context.find_object(BatchParts) or _ordinary_parts(globals_, record, replay)
     if not options.resume and options.given["batch_size"] is None:
         click.echo("--batch_size is not given: 10 rows in a batch file", err=True)
     return anyio.run(_run, options, parts)
@@ -142,11 +144,11 @@ def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
     return JobOptions(given=given, retry=tuple(kind.strip() for kind in kinds.split(",") if kind.strip()), **wishes)
 
 
-def _ordinary_parts(context: click.Context, record: str, replay: str) -> BatchParts:
+def _ordinary_parts(globals_: GlobalOptions, record: str, replay: str) -> BatchParts:
     # edge: the whole runtime, wanted only when a batch really starts
     from hermes.cli.batch_engine import BatchEngine
 
-    engine = BatchEngine(options_of(context), DATA, record=record, replay=replay)
+    engine = BatchEngine(globals_, DATA, record=record, replay=replay)
     return BatchParts(
         open_engine=engine.open, tree=engine.tree, announce=engine.announce, strayed=lambda: engine.strayed
     )
