@@ -11,6 +11,8 @@ Persistence is the supervisor's: it stores a message before it puts it here, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import msgspec
 
@@ -61,6 +63,7 @@ class Inbox:
         self._ends: dict[str, ChildEnd] = {}  # by task: thousands may come and be collected at once
         self.remarks: list[Remark] = []
         self.closed = False
+        self.keep: Callable[[ChildEnd], bool] | None = None  # takes an end that is not to be read yet
         self._turn: anyio.CancelScope | None = None
         self._interrupt: str | None = None
         self._changed: anyio.Event | None = None  # while somebody waits
@@ -98,8 +101,10 @@ class Inbox:
         self.follow_ups.append(message)
         self._wake()
 
-    def notify(self, end: ChildEnd) -> None:
-        """Queue the end of a child."""
+    def notify(self, end: ChildEnd, *, now: bool = False) -> None:
+        """Queue the end of a child; with `now` also one that was kept back."""
+        if not now and self.keep is not None and self.keep(end):
+            return
         self._ends[end.task_id] = end
         self._wake()
 

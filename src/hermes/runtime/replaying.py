@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -17,7 +18,7 @@ import msgspec
 
 from hermes.core.errors import ModelError, ToolError
 from hermes.core.events import Envelope, TaskEnded, TaskQueued
-from hermes.core.inbox import Remark
+from hermes.core.inbox import ChildEnd, Remark
 from hermes.core.messages import Text
 from hermes.core.model import CallArguments, Delta, Model, ModelRequest, TextDelta, ThinkingDelta
 from hermes.core.tools import CallContext, Tool, ToolOutput
@@ -83,6 +84,52 @@ class _Order:
             self._waiting.pop(number, None)
 
 
+class _Ends:
+    """Ends of children on their way to their parents: each is read at the boundary at which it was read."""
+
+    def __init__(self, cassette: Cassette, names: Names, turns: Mapping[str, int]) -> None:
+        self._names = names
+        self._turns = turns
+        self._groups: dict[tuple[str, int], list[str]] = {}  # children by reader and the request that tells of them
+        self._kept: dict[str, dict[str, ChildEnd]] = {}
+        self._gathered: dict[tuple[str, int], anyio.Event] = {}
+        for line in cassette.replies.values():
+            for message in line.request.new:
+                if message.startswith("notice children "):
+                    self._groups.setdefault((line.task, line.turn), []).extend(message.split()[2:])
+
+    def _next(self, task: Task) -> tuple[str, int]:
+        name = self._names.of(task)
+        return name, self._turns.get(name, 0) + 1
+
+    def keep(self, task: Task, end: ChildEnd) -> bool:
+        """Keep an end back until its place."""
+        self._kept.setdefault(self._names.of(task), {})[self._names.shown(end.task_id)] = end
+        self.release(task)
+        return True
+
+    def release(self, task: Task) -> None:
+        """Let the ends through that the next request tells of, once all of them have come."""
+        place = self._next(task)
+        group, kept = self._groups.get(place, []), self._kept.get(place[0], {})
+        if not group or not all(child in kept for child in group):
+            return
+        for child in group:
+            task.inbox.notify(kept.pop(child), now=True)
+        del self._groups[place]
+        event = self._gathered.pop(place, None)
+        if event is not None:
+            event.set()
+
+    async def gathered(self, task: Task) -> None:
+        """Wait until the ends that the next request tells of have come, or long enough."""
+        place = self._next(task)
+        if place in self._groups:
+            event = self._gathered.setdefault(place, anyio.Event())
+            with anyio.move_on_after(PATIENCE):
+                await event.wait()
+
+
 class Player:
     """Answers the tasks of one process from a cassette. `live` are the tools that work on the tree itself."""
 
@@ -92,6 +139,7 @@ class Player:
         self._live = live
         self._orders = _orders(cassette)
         self._turns: dict[str, int] = {}
+        self._ends = _Ends(cassette, names, self._turns)
         self._ids: dict[str, str] = {}  # what was recorded → what it is called now
         self._given: set[tuple[Any, ...]] = set()
         self._wrong: dict[str, str] = {}  # the first thing that went otherwise, by task
@@ -99,15 +147,15 @@ class Player:
         self._trees: dict[str, list[str]] = {}
         for line in _entries(cassette):
             self._by_task.setdefault(line.task, []).append(line)
-        self._last = _last_replies(self._by_task, cassette)
         for name in self._by_task:
             self._trees.setdefault(_root(name), []).append(name)
 
     # -- models -----------------------------------------------------------------------------------------------------
 
     def model(self, task: Task, model: Model) -> Model:
-        """The recorded model of a task."""
+        """The recorded model of a task, which from now on hears of ends where it heard of them."""
         name = self._names.of(task)
+        task.inbox.keep = partial(self._ends.keep, task)
         line = self._cassette.tasks.get(name)
         if line is None:
             raise self._refused(name, self._unknown(name, task))
@@ -134,14 +182,11 @@ class Player:
             raise self._refused(name, f"{self._of(name)}: request {turn} is not the recorded one: {'; '.join(wrong)}")
         order = self._order(name)
         order.happened(line.asked)
-        end = self._last.get((name, turn))
-        if end is not None:  # all that comes of it is the end of the task, which has a place of its own
-            order.happened(line.seq)
-            await order.reach(end)
-        elif not line.reply.cut:
+        if not line.reply.cut:
             await order.reach(line.seq)
         self._given.add((name, turn))
         order.happened(line.seq)
+        self._ends.release(task)
         now = self._translation(task, about)
         for remark in self._cassette.remarks.get((name, turn + 1), ()):
             # There is no process that could end: the task hears of it at the boundary at which it heard of it.
@@ -156,19 +201,33 @@ class Player:
         async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
             key = self._names.call(task, context.key)
             line = self._cassette.calls.get(key)
-            if tool.name not in self._live:
-                return await self._result(task, tool, key, line)
-            order = self._order(key[0])
-            if line is not None:
-                self._given.add(key)
-                order.happened(line.asked)
             try:
-                return await guard(tool, arguments, context)
-            finally:
-                if line is not None:
-                    order.happened(line.seq)
+                if tool.name in self._live:
+                    output = await self._made(key, line, lambda: guard(tool, arguments, context))
+                else:
+                    output = await self._result(task, tool, key, line)
+            except ToolError:
+                await self._ends.gathered(task)
+                raise
+            await self._ends.gathered(task)
+            return output
 
         return run
+
+    async def _made(
+        self, key: tuple[str, int, int], line: CallLine | None, make: Callable[[], Awaitable[ToolOutput]]
+    ) -> ToolOutput:
+        """A call of a tool that works on the tree: made when its turn has come."""
+        if line is None:
+            return await make()
+        self._given.add(key)
+        order = self._order(key[0])
+        await order.reach(line.asked)
+        order.happened(line.asked)
+        try:
+            return await make()
+        finally:
+            order.happened(line.seq)
 
     async def _result(self, task: Task, tool: Tool, key: tuple[str, int, int], line: CallLine | None) -> ToolOutput:
         name, number, index = key
@@ -286,18 +345,6 @@ class Player:
 
 def _entries(cassette: Cassette) -> list[ReplyLine | CallLine]:
     return [*cassette.replies.values(), *cassette.calls.values()]
-
-
-def _last_replies(
-    by_task: Mapping[str, Sequence[ReplyLine | CallLine]], cassette: Cassette
-) -> dict[tuple[str, int], int]:
-    """The replies with which tasks ended, and the number of that end."""
-    found = {}
-    for name, lines in by_task.items():
-        last, end = max(lines, key=lambda line: line.seq), cassette.ends.get(name)
-        if end is not None and isinstance(last, ReplyLine) and not last.reply.cut:
-            found[name, last.turn] = end.seq
-    return found
 
 
 def _root(name: str) -> str:

@@ -171,7 +171,7 @@ class Shapes:
         if isinstance(entry, ToolResult):
             return f"result {entry.name}"
         if isinstance(entry, Notice):
-            return " ".join([f"notice {entry.kind}", *sorted(self._names.shown(task) for task in entry.tasks)])
+            return " ".join([f"notice {entry.kind}", *(self._names.shown(task) for task in entry.tasks)])
         if isinstance(entry, Interrupted):
             return "interrupted"
         assert isinstance(entry, Summary)
