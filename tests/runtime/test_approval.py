@@ -203,6 +203,26 @@ async def test_background_is_no_way_round(way: dict[str, Any], tmp_path: Path, v
     assert not answer.allowed and (tmp_path / "a").exists()
 
 
+@pytest.mark.fault("B144")
+@pytest.mark.parametrize(
+    "code", ["import os; os.remove('a')", "from hermes_tools import terminal\nprint(terminal('rm a'))"]
+)
+async def test_code_and_children_pass_the_same_gate(tmp_path: Path, virtual_clock: VirtualClock, code: str) -> None:
+    (tmp_path / "a").write_text("x")
+    work = [reply(calls=[call("execute_code", code=code)]), reply("reported")]
+    model = ScriptedModel(
+        scripts={
+            "parent": [reply(calls=[call("delegate_task", goal="child", toolsets=["terminal", "code_execution"])]),
+                       reply("over")],
+            "child": work,
+        }
+    )  # fmt: skip
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        await lab.ask("parent", toolsets=("terminal", "delegation", "code_execution"))
+        answers = lab.of(ApprovalAnswered)
+    assert answers and not any(answer.allowed for answer in answers) and (tmp_path / "a").exists()
+
+
 async def test_what_a_tool_brings_lifts_nothing(tmp_path: Path, virtual_clock: VirtualClock) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "page.txt").write_text(
