@@ -13,19 +13,22 @@ import pytest
 from hermes.core.scope import CallKey, TaskScope
 from hermes.environments.local import LocalEnvironment, LocalSettings
 
+#: A task of this run alone: what is left of one is looked for on the whole machine, where other runs have tasks too.
+ONE = f"sa-{os.getpid():x}"
+
 Make = Callable[..., LocalEnvironment]
 
 
 @pytest.fixture
 def key() -> Callable[[int], CallKey]:
-    return lambda position=1: CallKey("sa-1", position, 0)
+    return lambda position=1: CallKey(ONE, position, 0)
 
 
 @pytest.fixture
 async def make(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Make]:
     made: list[LocalEnvironment] = []
 
-    def build(task_id: str = "sa-1", *, workspace: Path | None = None, depth: int = 1, **more: Any) -> LocalEnvironment:
+    def build(task_id: str = ONE, *, workspace: Path | None = None, depth: int = 1, **more: Any) -> LocalEnvironment:
         folder = workspace or tmp_path / "work"
         folder.mkdir(exist_ok=True)
         more.setdefault("source", {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LANG": "C.UTF-8"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from hermes.environments.output import OutputLimits
 from hermes.environments.process import group_members
 
 pytestmark = pytest.mark.anyio
-KEY = CallKey("sa-1", 1, 0)
+ONE = f"sa-{os.getpid():x}"  # of this run alone
+KEY = CallKey(ONE, 1, 0)
 
 
 async def members(pgid: int) -> list[int]:
@@ -127,8 +129,8 @@ async def test_too_many_and_unknown_ones_are_refused(make: Any) -> None:
 
 
 async def test_other_tasks_do_not_see_it(make: Any) -> None:
-    info = await make("sa-1").start("sleep 60", key=KEY)
-    other = make("sa-2")
+    info = await make(ONE).start("sleep 60", key=KEY)
+    other = make(f"{ONE}-2")
     assert other.processes() == ()
     with pytest.raises(ToolError):
         await other.kill(info.process_id)

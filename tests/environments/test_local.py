@@ -18,7 +18,9 @@ from hermes.environments.output import OutputLimits
 from hermes.environments.process import CALL_KEY, end_leftovers, group_members, processes_of_call, spawn, start_time
 
 pytestmark = pytest.mark.anyio
-KEY = CallKey("sa-1", 1, 0)
+# Of this run alone: what is left of a call is looked for on the whole machine, where other runs have tasks too.
+ONE, NINE = f"sa-{os.getpid():x}", f"sa-{os.getpid():x}9"
+KEY = CallKey(ONE, 1, 0)
 
 
 async def members(pgid: int) -> list[int]:
@@ -48,7 +50,7 @@ async def test_state_is_kept_for_another_process(make: Any, tmp_path: Path) -> N
     await make().run("cd /usr; export WORD=kept", key=KEY)
     second = make()
     assert (await second.run("pwd; echo $WORD", key=KEY)).output == "/usr\nkept\n"
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "state" / "sa-1").iterdir())
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "state" / ONE).iterdir())
 
 
 async def test_a_command_that_exits_or_fails_leaves_its_state(make: Any) -> None:
@@ -67,7 +69,7 @@ async def test_a_directory_given_for_one_command_does_not_stay(make: Any, tmp_pa
 
 @pytest.mark.fault("B014")
 async def test_what_a_child_sets_stays_with_the_child(make: Any, tmp_path: Path) -> None:
-    parent, children = make("main_1", depth=0), [make("sa-2"), make("sa-3")]
+    parent, children = make("main_1", depth=0), [make(f"{ONE}-2"), make(f"{ONE}-3")]
     before = (await parent.run("pwd; echo $HOME $TMPDIR $PWD", key=CallKey("main_1", 1, 0))).output
 
     async def child(env: Any, number: int) -> None:
@@ -82,7 +84,7 @@ async def test_what_a_child_sets_stays_with_the_child(make: Any, tmp_path: Path)
 
 @pytest.mark.fault("B016")
 async def test_siblings_have_variables_and_directories_of_their_own(make: Any, tmp_path: Path) -> None:
-    one, two = make("sa-1", workspace=tmp_path / "one"), make("sa-2", workspace=tmp_path / "two")
+    one, two = make(ONE, workspace=tmp_path / "one"), make(f"{ONE}-2", workspace=tmp_path / "two")
     async with anyio.create_task_group() as group:
         for name, env in (("a", one), ("b", two)):
             group.start_soon(lambda env=env, name=name: env.run(f"export X={name}; echo $X > out.txt", key=KEY))
@@ -126,14 +128,14 @@ async def test_no_secret_variable_reaches_a_command(make: Any) -> None:
         assert "AWS_REGION=north\n" in output
         assert "NAMED_KEY=wanted\n" in output
         assert "HERMES_DEPTH=2\n" in output
-        assert "HERMES_CALL_KEY=sa-1:1:0\n" in output
+        assert f"HERMES_CALL_KEY={KEY}\n" in output
 
 
 @pytest.mark.fault("B138")
 async def test_depth_cannot_be_lowered_for_the_next_command(make: Any) -> None:
     env = make(depth=3)
     await env.run("export HERMES_DEPTH=0 HERMES_CALL_KEY=x", key=KEY)
-    assert (await env.run("echo $HERMES_DEPTH $HERMES_CALL_KEY", key=KEY)).output == "3 sa-1:1:0\n"
+    assert (await env.run("echo $HERMES_DEPTH $HERMES_CALL_KEY", key=KEY)).output == f"3 {KEY}\n"
 
 
 @pytest.mark.fault("B003")
@@ -189,10 +191,12 @@ async def test_a_process_left_in_the_background_does_not_delay_the_answer(make: 
 
 async def test_closing_ends_what_left_its_group(make: Any) -> None:
     env = make()
-    await env.run("setsid sleep 60 >/dev/null 2>&1 & true", key=KEY)
-    assert len(await called("sa-1:")) == 1
+    # It has left the group, and is what it is to be, before its shell ends.
+    left = 'until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.01; done'
+    await env.run(f"setsid sleep 60 >/dev/null 2>&1 & {left}", key=KEY)
+    assert len(await called(f"{ONE}:")) == 1
     await env.close()
-    assert await called("sa-1:") == []
+    assert await called(f"{ONE}:") == []
     with pytest.raises(ToolError, match="has ended"):
         await env.run("true", key=KEY)
 
@@ -316,7 +320,7 @@ async def test_calls_side_by_side_do_not_spoil_the_state(make: Any) -> None:
     outputs: list[str] = []
 
     async def one(number: int) -> None:
-        result = await env.run(f"export V{number}=x; echo {number}", key=CallKey("sa-1", 1, number))
+        result = await env.run(f"export V{number}=x; echo {number}", key=CallKey(ONE, 1, number))
         outputs.append(result.output)
 
     async with anyio.create_task_group() as group:
@@ -332,16 +336,16 @@ async def test_a_missing_shell_is_said(make: Any) -> None:
 
 
 async def test_leftovers_of_a_lost_process_are_found_and_ended() -> None:
-    env = {"PATH": os.environ["PATH"], CALL_KEY: "sa-9:3:1"}
+    env = {"PATH": os.environ["PATH"], CALL_KEY: f"{NINE}:3:1"}
     script = "setsid sleep 60 & trap '' TERM; sleep 61 & wait"
     process, read_fd, started, _ = await anyio.to_thread.run_sync(spawn, ["bash", "-c", script], env, "/")
     try:
         with anyio.fail_after(5):
-            while len(await called("sa-9:3:1\0")) < 3:
+            while len(await called(f"{NINE}:3:1\0")) < 3:
                 await anyio.sleep(0.01)
-        assert await anyio.to_thread.run_sync(end_leftovers, "sa-9:3:10", None, None, 0.1) == 0
-        assert await anyio.to_thread.run_sync(end_leftovers, "sa-9:3:1", process.pid, started, 0.1) == 3
-        assert await called("sa-9:3:1\0") == []
+        assert await anyio.to_thread.run_sync(end_leftovers, f"{NINE}:3:10", None, None, 0.1) == 0
+        assert await anyio.to_thread.run_sync(end_leftovers, f"{NINE}:3:1", process.pid, started, 0.1) == 3
+        assert await called(f"{NINE}:3:1\0") == []
     finally:
         await anyio.to_thread.run_sync(process.wait)
         os.close(read_fd)
@@ -350,7 +354,7 @@ async def test_leftovers_of_a_lost_process_are_found_and_ended() -> None:
 async def test_a_reused_group_number_is_not_touched() -> None:
     process, read_fd, _, _ = await anyio.to_thread.run_sync(spawn, ["sleep", "60"], {"PATH": os.environ["PATH"]}, "/")
     try:
-        assert await anyio.to_thread.run_sync(end_leftovers, "sa-9:1:0", process.pid, "another start", 0.1) == 0
+        assert await anyio.to_thread.run_sync(end_leftovers, f"{NINE}:1:0", process.pid, "another start", 0.1) == 0
         assert await anyio.to_thread.run_sync(process.poll) is None
         assert await anyio.to_thread.run_sync(start_time, process.pid) not in ("", "another start")
     finally:

@@ -25,7 +25,8 @@ from hermes.environments.sandbox import Bubblewrap, SandboxSettings
 from hermes.environments.scrub import command_environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.may_block]
-KEY = CallKey("sa-1", 1, 0)
+ONE = f"sa-{os.getpid():x}"  # of this run alone
+KEY = CallKey(ONE, 1, 0)
 MIB = 1024 * 1024
 Make = Callable[..., LocalEnvironment]
 
@@ -44,7 +45,7 @@ async def make(tmp_path: Path, work: Path, needs_tool: Any, anyio_backend: str) 
     makers: list[Bubblewrap] = []
 
     def build(
-        task_id: str = "sa-1",
+        task_id: str = ONE,
         *,
         workspace: Path | None = None,
         groups: ControlGroups | None = None,
@@ -92,8 +93,8 @@ async def test_nothing_of_the_user_and_of_other_tasks_is_seen(
 ) -> None:
     (home / ".ssh").mkdir()
     (home / ".ssh" / "id").write_text("SECRET")
-    other = make("sa-2")
-    await other.run("echo SECRET > /tmp/x; export TOKEN=SECRET", key=CallKey("sa-2", 1, 0))
+    other = make(f"{ONE}-2")
+    await other.run("echo SECRET > /tmp/x; export TOKEN=SECRET", key=CallKey(f"{ONE}-2", 1, 0))
     env = make()
     result = await env.run(
         f"cat {home}/.ssh/id ~/.ssh/id {tmp_path}/state/sa-2/tmp/x {tmp_path}/state/sa-2/shell/* /etc/shadow /tmp/x; "
@@ -125,7 +126,7 @@ async def test_there_is_no_network_unless_it_is_allowed(make: Make) -> None:
     with await anyio.to_thread.run_sync(lambda: __import__("socket").create_server(("127.0.0.1", 0))) as server:
         command = f'python3 -c "{code.replace("PORT", str(server.getsockname()[1]))}"'
         closed = await make().run(command, key=KEY)
-        opened = await make("sa-2", network=True).run(command, key=CallKey("sa-2", 1, 0))
+        opened = await make(f"{ONE}-2", network=True).run(command, key=CallKey(f"{ONE}-2", 1, 0))
     assert "refused" in closed.output and closed.exit_code == 1
     assert opened.exit_code == 0, opened.output
 
@@ -166,7 +167,7 @@ async def test_a_fork_bomb_stays_inside(make: Make) -> None:
     env = make(processes=60)
     result = await env.run("f() { f | f & }; f 2>/dev/null; sleep 0.5; echo over", key=KEY, timeout=10)
     assert "over" in result.output or result.stopped
-    assert processes_of_call("sa-1:") == []
+    assert processes_of_call(f"{ONE}:") == []
     assert (await env.run("echo fine", key=KEY)).output == "fine\n"
 
 
@@ -187,7 +188,7 @@ async def test_everything_ends_with_its_command_and_at_close(make: Make) -> None
     info = await env.start("setsid sleep 300 & sleep 300", key=KEY)
     assert info.state == "running"
     await env.close()
-    assert processes_of_call("sa-1:") == []
+    assert processes_of_call(f"{ONE}:") == []
 
 
 async def test_state_is_taken_up_by_another_process(make: Make) -> None:
@@ -223,7 +224,7 @@ async def test_reports_of_children_can_be_read_as_soon_as_they_are_there(make: M
 async def test_what_a_command_leaves_where_its_state_is_kept_misleads_nobody(make: Make, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("SECRET\0/\0done")
-    state = tmp_path / "state" / "sa-1" / "shell"
+    state = tmp_path / "state" / ONE / "shell"
     for trick in (
         f"ln -s {secret} {state}/NAME.state; exec true", f"mkfifo {state}/NAME.state; exec true",
         f"ln -sf {secret} {state}/shell.restore.new", f"mkdir {state}/NAME.state; exec true",

@@ -336,16 +336,24 @@ def end_leftovers(call_key: str, pgid: int | None = None, started: str | None = 
             pids.update(group_members(pgid))
         return pids
 
-    targets = remaining()
-    count = len(targets)
+    seen: set[int] = set()
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 1.0)):
-        for pid in targets:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+        signalled: set[int] = set()
         deadline = time.monotonic() + seconds
-        while targets and time.monotonic() < deadline:
-            time.sleep(0.02)
+        while True:
             targets = remaining()
-        if not targets:
-            break
-    return count
+            if not targets and seen:
+                # A process that is just replacing its program shows no environment for a moment: look once more.
+                time.sleep(0.02)
+                targets = remaining()
+            if not targets:
+                return len(seen)
+            seen |= targets
+            for pid in targets - signalled:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            signalled |= targets
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.02)
+    return len(seen)
