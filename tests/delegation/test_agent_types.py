@@ -13,6 +13,7 @@ from hermes.core.errors import ConfigError
 from hermes.core.messages import ToolResult, plain_text
 from hermes.core.model import ModelRequest
 from hermes.delegation.agent_types import agent_folders, load_agents, read_agent
+from hermes.delegation.policy import ChildOrder, DelegationPolicy, workspace_mode
 from hermes.delegation.tool_names import read_tools
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
@@ -56,6 +57,16 @@ def test_a_file_of_ours(tmp_path: Path) -> None:
     assert agent.prompt == "You review code. Be short."
 
 
+@pytest.mark.parametrize(("field", "mode"), [("workspace", "copy"), ("isolation", "worktree")])
+def test_a_type_may_have_a_workspace_of_its_own(tmp_path: Path, field: str, mode: str) -> None:
+    agent, notes = read_agent(write(tmp_path, "a.md", f"---\nname: a\n{field}: {mode}\n---\nWork.\n"))
+    assert (agent.workspace, notes) == (mode, ())
+    order, policy = ChildOrder(goal="x"), DelegationPolicy(workspace="scratch")
+    assert workspace_mode(order, agent, policy) == mode
+    assert workspace_mode(msgspec.structs.replace(order, workspace="shared"), agent, policy) == "shared"
+    assert workspace_mode(order, None, policy) == "scratch"
+
+
 def test_a_file_of_another_program(tmp_path: Path) -> None:
     agent, notes = read_agent(write(tmp_path, "code-reviewer.md", FOREIGN))
     assert agent.description.startswith("Use this agent when: code was written.")
@@ -72,6 +83,7 @@ def test_a_file_of_another_program(tmp_path: Path) -> None:
         ("no front matter", 1, "no front matter"),
         ("---\nname: x\n", 1, "no front matter"),
         ("---\nname: x\nrole: boss\n---\n", 3, "role is leaf or orchestrator"),
+        ("---\nname: x\nisolation: vm\n---\n", 3, "isolation is one of shared, scratch, copy, worktree"),
         ("---\nname: x\n\ntimeout: soon\n---\n", 4, "positive number"),
         ("---\nname: x\nmax_iterations: 1.5\n---\n", 3, "whole number"),
         ("---\nname: a b\n---\n", 2, "is no name"),

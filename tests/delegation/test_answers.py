@@ -29,6 +29,8 @@ WRONG = [
     (call("delegate_task", goal="x", toolsets=[1]), "toolsets must be a list of names"),
     (call("delegate_task", goal="x", toolsets=["nonsense"]), "unknown toolset 'nonsense'"),
     (call("delegate_task", goal="x", acp_command="other"), "acp_command is not supported"),
+    (call("delegate_task", goal="x", workspace="vm"), "workspace is one of shared, scratch, copy, worktree"),
+    (call("spawn_parallel", tasks=[{"prompt": "x", "workspace": 7}]), "task 0: workspace is one of"),
     (call("delegate_task", goal="x", background="perhaps"), "Expected `bool`"),
     (call("spawn_agent", context="only"), "goal is required"),
     (call("spawn_parallel", tasks=[{}]), "task 0: goal is required"),

@@ -78,7 +78,8 @@ def child_system(
     if os.path.isabs(workspace):
         parts.append(
             f"WORKSPACE: {workspace}\nWork there. Do not assume any other directory, in particular no conventional "
-            "container path such as /workspace or /app, unless you have seen that it exists."
+            "container path such as /workspace or /app, unless you have seen that it exists. What others shall read "
+            "belongs there: any other directory, /tmp included, may be seen by you alone."
         )
         if isolation is not None:
             parts.append(_own_workspace(isolation))

@@ -102,37 +102,24 @@ def child_spec(
     """
     notes: list[str] = []
     order = _allowed(_typed(order, agent), parent)
-    depth = parent.scope.depth + 1
-    role = _role(order, policy, depth, notes)
+    role = _role(order, policy, parent.scope.depth + 1, notes)
     granted = _toolsets(order.toolsets, parent, policy, registry, role, notes)
     chosen = _model(order, parent, policy, agent)
     notes.extend(chosen.notes)
     site = site or Site(workspace=folder_of(parent))
-    workspace = site.workspace
+    tiny = chosen.choice == parent.spec.model and parent.model is not None and parent.model.profile.tiny
     spec = TaskSpec(
         kind="async" if background else "child",
         goal=(Text(first_message(order.goal, order.context)),),
         label=" ".join(order.goal.split())[:_LABEL],
-        system=child_system(
-            order.goal,
-            order.context,
-            workspace=workspace,
-            role=role,
-            depth=depth,
-            max_depth=policy.max_spawn_depth,
-            tiny=chosen.choice == parent.spec.model and parent.model is not None and parent.model.profile.tiny,
-            prompt=agent.prompt if agent is not None else "",
-            schema=schema_text(order.output_schema) if order.output_schema is not None else "",
-            check=order.check,
-            isolation=site.isolation,
-        ),
+        system=_system(order, site, agent, role, parent, policy, tiny=tiny),
         role=role,
         toolsets=granted,
         ceiling=granted,
         tools=_tools(parent, agent, role),
         model=chosen.choice,
         limits=_limits(order, policy),
-        workspace=workspace,
+        workspace=site.workspace,
         environment=parent.spec.environment,
         image=parent.spec.image,
         isolation=site.isolation,
@@ -148,6 +135,31 @@ def child_spec(
         check=order.check,
     )
     return spec, tuple(notes)
+
+
+def _system(
+    order: ChildOrder,
+    site: Site,
+    agent: AgentType | None,
+    role: Role,
+    parent: Task,
+    policy: DelegationPolicy,
+    *,
+    tiny: bool,
+) -> str:
+    return child_system(
+        order.goal,
+        order.context,
+        workspace=site.workspace,
+        role=role,
+        depth=parent.scope.depth + 1,
+        max_depth=policy.max_spawn_depth,
+        tiny=tiny,
+        prompt=agent.prompt if agent is not None else "",
+        schema=schema_text(order.output_schema) if order.output_schema is not None else "",
+        check=order.check,
+        isolation=site.isolation,
+    )
 
 
 def typed_spec(

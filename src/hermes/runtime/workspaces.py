@@ -76,10 +76,13 @@ class Workspaces:
             if begun and not await self._is_folder(task.scope.workspace):
                 raise OperatorError(_gone(task.scope.workspace, "make it again before the task goes on"))
             return
-        lock = self._locks.setdefault(isolation.repository or isolation.top, anyio.Lock())
-        async with lock:  # git prunes records of checkouts that are just being made
+        async with self._lock(isolation):
             with held(self._hold):
                 await anyio.to_thread.run_sync(_make, isolation, begun)
+
+    def _lock(self, isolation: Isolation) -> anyio.Lock:
+        """One at a time for a repository: git prunes records of checkouts that are just being made."""
+        return self._locks.setdefault(isolation.repository, anyio.Lock()) if isolation.repository else anyio.Lock()
 
     async def _is_folder(self, path: str) -> bool:
         with held(self._hold):
@@ -90,7 +93,7 @@ class Workspaces:
         isolation = task.spec.isolation
         if isolation is None:
             return None
-        async with self._locks.setdefault(isolation.repository or isolation.top, anyio.Lock()):
+        async with self._lock(isolation):
             with held(self._hold):
                 try:
                     return await anyio.to_thread.run_sync(_settle, isolation)
