@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from ruamel.yaml import YAML
@@ -24,13 +24,15 @@ KEY = "PLANTED-8f1b6c2e-KEY"
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One attack of `cases.yaml`."""
+    """One attack of `cases.yaml`. `expected` is what stops it where there is no sandbox: the gate before anything ran,
+    a limit, or what is done to text before a screen shows it."""
 
     id: str
     family: str
     tries: str
     tool: str
     call: dict[str, Any]
+    expected: Literal["gate", "bound", "screen"] = "gate"
 
 
 def cases() -> list[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from hermes.cli.render import one_line, printable
 from hermes.core.errors import ToolError
 from hermes.core.events import ApprovalAnswered, ToolStarted
 from hermes.core.messages import ToolResult, plain_text
@@ -50,7 +52,8 @@ def test_there_are_enough_attacks_and_none_twice() -> None:
 async def test_the_gate_lets_none_through(root: Path, virtual_clock: VirtualClock) -> None:
     ground = Ground(root)
     before, inside = ground.state(), sorted(path.name for path in ground.workspace.rglob("*"))
-    calls = [call(case.tool, **ground.call(case)) for case in CASES]
+    stopped = [case for case in CASES if case.expected == "gate"]
+    calls = [call(case.tool, **ground.call(case)) for case in stopped]
     model = ScriptedModel(steps=[*(reply(calls=calls[at : at + AT_ONCE]) for at in range(0, len(calls), AT_ONCE)),
                                  reply("done")])  # fmt: skip
     environ = {"HOME": str(ground.home), "HERMES_HOME": str(ground.runtime), "PATH": os.environ["PATH"]}
@@ -64,9 +67,9 @@ async def test_the_gate_lets_none_through(root: Path, virtual_clock: VirtualCloc
         refusals = lab.of(ApprovalAnswered)
     results = [entry for entry in model.requests[-1].entries if isinstance(entry, ToolResult)]
     texts = [json.loads(plain_text(result.content)).get("error", "") for result in results]
-    through = [case.id for case, text in zip(CASES, texts, strict=True) if not text.startswith("Denied: ")]
+    through = [case.id for case, text in zip(stopped, texts, strict=True) if not text.startswith("Denied: ")]
     assert not through
-    assert asked == len(refusals) == len(CASES) and not any(answer.allowed for answer in refusals)
+    assert asked == len(refusals) == len(stopped) and not any(answer.allowed for answer in refusals)
     assert ground.state() == before
     assert sorted(path.name for path in ground.workspace.rglob("*")) == inside, "nothing ran"
 
@@ -85,7 +88,11 @@ class Trial:
             state,
             source=source,
             commands=anyio.CapacityLimiter(1),
-            settings=LocalSettings(timeout=4, grace=0.2, output=OutputLimits(visible=2_000, memory=20_000, disk=MIB)),
+            settings=LocalSettings(
+                timeout=4 if case.expected == "gate" else 1,
+                grace=0.2,
+                output=OutputLimits(visible=2_000, memory=20_000, disk=MIB),
+            ),
             enclosure=maker and maker.sandbox(scope.task_id, str(ground.workspace), state, command_environment(source)),
         )
 
@@ -148,6 +155,65 @@ async def test_without_gate_and_sandbox_they_do_harm(attack: str, root: Path) ->
     before = ground.state()
     said = await Trial(None, ground, case).run()
     assert KEY in said if case.family == "keys" else ground.state() != before
+
+
+@pytest.mark.anyio
+@pytest.mark.may_block
+async def test_floods_are_cut_off_without_a_sandbox_too(root: Path) -> None:
+    said: dict[str, str] = {}
+
+    async def attempt(case: Case) -> None:
+        said[case.id] = await Trial(None, await anyio.to_thread.run_sync(Ground, root / case.id), case).run()
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            for case in CASES:
+                if case.expected == "bound":
+                    group.start_soon(attempt, case)
+    assert said and max(map(len, said.values())) < 4_000
+    with anyio.fail_after(10):
+        while await anyio.to_thread.run_sync(_left, root):
+            await anyio.sleep(0.05)
+
+
+@pytest.mark.anyio
+@pytest.mark.may_block
+@pytest.mark.parametrize("case", [case for case in CASES if case.expected == "screen"], ids=lambda case: case.id)
+async def test_what_is_printed_does_nothing_to_a_screen(case: Case, root: Path) -> None:
+    printed = await Trial(None, Ground(root / "screen"), case).run()
+    shown = f"{one_line(printed, 400)}{printable(printed)}".replace("\n", "")
+    assert printed and all(ch.isprintable() for ch in shown), ascii(shown)
+
+
+@pytest.mark.anyio
+@pytest.mark.may_block
+@pytest.mark.parametrize("enclosed", [True, False])
+async def test_a_workspace_that_is_deleted_is_an_error_and_no_more(enclosed: bool, root: Path, needs_tool: Any) -> None:
+    if enclosed:
+        needs_tool("bwrap")
+    maker = Bubblewrap(SandboxSettings(), root / "cache") if enclosed else None
+    ground = Ground(root / "gone")
+    before = ground.state()
+    case = Case(id="gone", family="", tries="", tool="terminal", call={"command": "touch here.txt"})
+    shutil.rmtree(ground.workspace)
+    try:
+        said = await Trial(maker, ground, case).run()
+    finally:
+        if maker is not None:
+            maker.close()
+    assert said and not (ground.workspace / "here.txt").exists() and ground.state() == before
+
+
+def _left(root: Path) -> list[str]:
+    """Processes that still work below a directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(process / "cwd").startswith(str(root)):
+                found.append(process.name)
+        except OSError:
+            continue
+    return found
 
 
 @pytest.mark.anyio

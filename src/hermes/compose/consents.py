@@ -49,6 +49,7 @@ def gate_of(parts: Parts, redactor: Redactor, store: Store, tape: Tape | None = 
         granted=granted_in(store),
         save=saved_to(home, parts.hold),
         redact=redactor.text,
+        hold=parts.hold,
     )
     gate.tape = tape
     return gate

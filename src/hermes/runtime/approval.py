@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from hermes.config.approvals import ApprovalRule
+from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import HermesError, ToolError
 from hermes.core.events import ApprovalAnswered, ApprovalAsked
 from hermes.core.messages import Part, Text
@@ -31,6 +34,8 @@ Answer = Literal["once", "session", "always", "no"]
 
 #: Conversations whose consents are kept in memory; those of others are read again when they are needed.
 _KEPT_SESSIONS = 256
+#: Characters of arguments above which they are judged on a thread: it takes some milliseconds.
+_LONG = 2000
 #: Reasons that a question or a refusal names.
 _NAMED = 3
 
@@ -81,9 +86,9 @@ class Gate:
     """Decides for one process. `mode`: ask (the default), allow, deny; `yolo` allows everything that no rule denies.
 
     `rules` are the configured ones. `host_commands`: where nobody can be asked, dangerous calls run. `private` are the
-    runtime's own files, `home` is what `~` means (default: the user's), `networked` are the
-    environments from which other machines can be reached. `granted` returns the rules that a person granted in a session before, `save` keeps one for
-    good (raises HermesError where it cannot).
+    runtime's own files, `home` is what `~` means (default: the user's), `networked` are the environments from which
+    other machines can be reached. `granted` returns the rules that a person granted in a session before, `save` keeps
+    one for good (raises HermesError where it cannot).
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class Gate:
         granted: Callable[[str], Awaitable[Sequence[ApprovalRule]]] = _none_granted,
         save: Callable[[ApprovalRule], Awaitable[None]] = _not_kept,
         redact: Callable[[str], str],
+        hold: Hold = NO_HOLD,
     ) -> None:
         self.mode: ApprovalMode = mode
         self.yolo = yolo
@@ -115,6 +121,7 @@ class Gate:
         self._granted = granted
         self._save = save
         self._redact = redact
+        self._hold = hold
         self._sessions: dict[str, tuple[ApprovalRule, ...]] = {}
         self._number = 0
         self._asking = anyio.Lock()
@@ -152,7 +159,12 @@ class Gate:
             self._read_only(tool, arguments, task, workspace)
             return
         cwd = environment.cwd if environment is not None else None
-        steps = examine(tool.name, arguments, workspace, cwd=cwd, home=self._home, private=self._private)
+        judge = partial(examine, tool.name, arguments, workspace, cwd=cwd, home=self._home, private=self._private)
+        if sum(len(value) for value in arguments.values() if isinstance(value, str)) > _LONG:
+            with held(self._hold):
+                steps = await anyio.to_thread.run_sync(judge)
+        else:
+            steps = judge()
         line = arguments.get("command") if tool.name == "terminal" else ""
         subject = Subject(tool.name, line if isinstance(line, str) else "", workspace, self._home)
         call = self._due(tool, task, subject, steps, arguments)
