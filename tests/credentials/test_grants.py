@@ -60,9 +60,9 @@ def test_what_one_finds_out_the_others_know(tmp_path: Path) -> None:
     assert (alone.share, alone.requests, alone.at_once) == (1.0, found, None)
     (told,) = second.exchange([want(10, sent=3.0)], 101.0)
     assert (told.share, told.requests, told.paused) == (0.5, found, 105.0)
-    newer = Found(rate=40.0, size=20.0, at=102.0)
-    second.exchange([want(10, requests=newer, sent=3.0)], 102.0)
-    (again,) = first.exchange([want(10, requests=found)], 103.0)
+    newer = Found(rate=40.0, size=20.0, at=106.0)
+    second.exchange([want(10, requests=newer, sent=3.0)], 106.0)
+    (again,) = first.exchange([want(10, requests=found)], 107.0)
     assert (again.requests, again.sent) == (newer, 3.0)
 
 

@@ -26,6 +26,8 @@ SPARED = 0.5
 SHORTEST, FEWEST, LONGEST = 2.0, 60, 60.0
 #: What is left of the rate at a refusal that measures nothing.
 CUT = 0.85
+#: Seconds by which a timer may be late on a busy machine: what the bucket gained meanwhile is not lost.
+LATE = 0.2
 #: Seconds of sending that are counted as one moment, and how many such moments are remembered.
 MOMENT, REMEMBERED = 0.05, 1200
 #: Steps of halving in which a rate is found, to a thousandth; how much larger one is tried to see whether it matters.
@@ -89,7 +91,9 @@ class Flow:
     @property
     def held(self) -> float:
         """What this process takes at once."""
-        return max(1.0, self.size * self.share * (1.0 if self.told else SPARED))
+        if self.told:
+            return max(1.0, self.size * self.share)
+        return max(1.0, SPARED * self.size * self.share, LATE * (self.rate or 0.0) * self.share)
 
     def _fill(self, now: float, pressed: bool) -> None:
         if self._due:

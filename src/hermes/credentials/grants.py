@@ -199,9 +199,10 @@ def _newer(own: Found, theirs: Found) -> Found:
     if theirs.rate is None or own.rate is None:
         return own if theirs.rate is None else theirs
     newer = theirs if (theirs.measured, theirs.at) > (own.measured, own.at + SAME) else own
-    # What one saw go through at once may be less than what the bucket holds, never more; so are two first guesses.
-    guesses = not own.measured and not theirs.measured and abs(own.at - theirs.at) < GRANT
-    rate = max(own.rate, theirs.rate) if guesses else newer.rate
+    # What one saw go through is less where it did not know yet what the others sent, never more: within a grant the
+    # larger figure is the better one.
+    same = own.measured == theirs.measured and abs(own.at - theirs.at) < 2 * GRANT
+    rate = max(own.rate, theirs.rate) if same else newer.rate
     return msgspec.structs.replace(newer, rate=rate, size=max(own.size, theirs.size))
 
 

@@ -228,7 +228,8 @@ class LearnedLimit:
         if found.rate is None:
             return
         flow.size = max(flow.size, found.size)
-        better = not flow.measured and found.rate > (flow.rate or 0.0)  # a first guess is never too small
+        same = flow.measured == found.measured and flow.found_at is not None and abs(at - flow.found_at) < 2 * GRANT
+        better = same and found.rate > (flow.rate or 0.0)  # whoever saw less knew less of the others
         if better or flow.found_at is None or (found.measured, at) > (flow.measured, flow.found_at + SAME):
             flow.adopt(found.rate, found.size, at, self._now(), measured=found.measured)
 
