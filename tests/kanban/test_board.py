@@ -49,6 +49,7 @@ def test_a_card_from_its_creation_to_its_end(board: Board) -> None:
     assert ended.author == "coder" and ended.payload == {"summary": "written"} and ended.run_id == claim.run_id
 
 
+@pytest.mark.fault("B076")
 def test_the_process_of_an_ended_run_keeps_its_card_until_it_is_proven_gone(board: Board) -> None:
     """A worker that has ended its run may still be closing: no second one beside it."""
     card = make(board)
@@ -164,6 +165,7 @@ def test_a_wish_to_stop_reaches_the_worker_and_holds_once_it_is_gone(board: Boar
     assert board.find(child.id).status == "ready"
 
 
+@pytest.mark.fault("B079")
 def test_a_claim_by_hand_has_no_end_and_its_person_may_finish(board: Board, clock: StandingClock) -> None:
     card = make(board, assignee=None)
     taken = board.claim_by_hand(card.id, author="me")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -279,3 +282,11 @@ async def test_a_conversation_has_the_board_by_its_own_name_alone(tmp_path: Path
 
 def test_the_names_of_the_tools_are_the_same_everywhere() -> None:
     assert BoardToolset.tool_names == KanbanToolset.tool_names
+
+
+def test_who_uses_no_board_does_not_load_its_database() -> None:
+    code = "import sys, hermes.compose, hermes.cli.main; sys.exit('sqlalchemy' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ":".join(sys.path)}).returncode
+        == 0
+    )

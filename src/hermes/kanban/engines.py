@@ -65,12 +65,17 @@ def connect_postgres(location: Location, url: str) -> sa.Engine:
             pool_size=4,
             max_overflow=8,
             connect_args={"connect_timeout": 10, "application_name": "hermes"},
-            execution_options={"schema_translate_map": {None: location.schema}},
         )
     except (ImportError, NoSuchModuleError) as error:
         raise OperatorError(
             f"a board on PostgreSQL needs its driver ({error}): pip install 'hermes-tasktree[postgres]'"
         ) from error
+
+    @sa.event.listens_for(engine, "connect")
+    def choose(connection: Any, _record: object) -> None:
+        # Naming the schema in every statement instead would cost more than running it.
+        connection.execute(f"SET search_path TO {engine.dialect.identifier_preparer.quote(location.schema)}")
+        connection.commit()
 
     @sa.event.listens_for(engine, "checkin")
     def note(_connection: Any, record: Any) -> None:
