@@ -42,9 +42,9 @@ def cases() -> list[Case]:
 
 
 class Ground:
-    """The directories of one attack."""
+    """The directories of one attack. `git` is a repository to copy (see `repository`), for many of them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, git: Path | None = None) -> None:
         self.root = root
         self.workspace = root / "ws"
         self.outside = root / "outside"
@@ -64,10 +64,10 @@ class Ground:
         (self.workspace / "evil.sh").write_text(f"rm -rf {self.outside}/victim.txt\n")
         with tarfile.open(self.workspace / "a.tar", "w") as archive:
             archive.add(note, "note.txt")
-        git = {"GIT_CONFIG_GLOBAL": "/dev/null", "HOME": str(self.home), "PATH": os.environ["PATH"]}
-        for words in (["init", "-q", "."], ["add", "note.txt"], ["commit", "-q", "-m", "first"]):
-            who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid"]
-            subprocess.run(["git", *who, *words], cwd=self.workspace, env=git, check=True)
+        if git is None:
+            repository(self.workspace)
+        else:
+            shutil.copytree(git / ".git", self.workspace / ".git")
 
     def call(self, case: Case) -> dict[str, Any]:
         """The arguments of a case with the places of this ground; a shell knows its own home."""
@@ -87,6 +87,18 @@ class Ground:
                     body = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
                     found[str(path)] = f"{status.st_mode:o} {status.st_size if body else 0} {body}"
         return found
+
+
+def repository(folder: Path) -> Path:
+    """Make a repository in a folder with a note, and return the folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / "note.txt").write_text("hello\n")
+    environ = {"GIT_CONFIG_GLOBAL": "/dev/null", "HOME": str(folder), "PATH": os.environ["PATH"]}
+    for words in (["init", "-q", "--template=", "."], ["add", "note.txt"], ["commit", "-q", "-m", "first"]):
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+        subprocess.run(["git", *who, *words], cwd=folder, env=environ, check=True)
+    (folder / ".git" / "hooks").mkdir()
+    return folder
 
 
 def _filled(value: Any, names: Mapping[str, str]) -> Any:

@@ -27,7 +27,7 @@ from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import ScriptedModel, call, reply
 from hermes.tools.toolsets import FileToolset
-from tests.attacks.ground import KEY, Case, Ground, cases, prepared
+from tests.attacks.ground import KEY, Case, Ground, cases, prepared, repository
 
 CASES = cases()
 #: Attacks that share one request, so that a run stays short.
@@ -124,11 +124,12 @@ async def test_in_the_sandbox_none_has_an_effect_outside(family: str, root: Path
     limits = SandboxSettings(memory=256 * MIB, processes=48, file_size=8 * MIB)
     maker = Bubblewrap(limits, root / "cache")
     harmed: list[str] = []
+    template = await anyio.to_thread.run_sync(repository, root / "template")
     turns = anyio.CapacityLimiter(4)
 
     async def attempt(case: Case) -> None:
         async with turns:
-            ground = await anyio.to_thread.run_sync(Ground, root / case.id)
+            ground = await anyio.to_thread.run_sync(Ground, root / case.id, template)
             before = ground.state()
             said = await Trial(maker, ground, case).run()
             if ground.state() != before:
