@@ -210,3 +210,14 @@ def test_a_run_goes_on_in_the_session_of_the_last_one_in_the_same_place(board: B
     board.note_process(again.claim, author="coder", workspace="/w/2")
     assert board.resumable(board.run(again.claim.run_id)) is None
     assert board.find(card.id).attempts == 2
+
+
+def test_no_limit_is_none_or_zero_and_a_spent_one_stops_even_who_asks_for_nothing(board: Board) -> None:
+    card = board.create(NewCard(title="x", assignee="coder", max_retries=9), author="me").card
+    first = board.claim(profiles=["coder"], money=Reserve(tokens=10**9, card_tokens=0, day_tokens=None))
+    assert first is not None
+    board.spend(first.claim.run_id, usd=1.0, tokens=500, final=True)
+    board.release(first.claim.run_id, "rate_limited", ENDED)
+    with pytest.raises(BudgetSpent, match="500 tokens of 500 tokens and a run needs 0 tokens"):
+        board.claim(profiles=["coder"], money=Reserve(card_tokens=500))
+    assert board.claim(profiles=["coder"], card=card.id, money=Reserve(card_tokens=501)) is not None

@@ -21,9 +21,9 @@ __all__ = ["Reserve", "Spending", "reserve", "settle", "spending"]
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run needs at least, and the limits in force (None: none). A card's own limits win over `card_*`.
+    """What a run may take, and the limits in force (None and 0: none). A card's own limits win over `card_*`.
 
-    Without `usd` or `tokens` a run gets what is left of the card's limit, but not less than nothing of the day's.
+    Without `usd` or `tokens` nothing is set aside: a run starts as long as something is left.
     """
 
     usd: float = 0.0
@@ -75,9 +75,9 @@ def reserve(tx: Tx, money: Reserve, card: Card, run_id: str, profile: str | None
     of_card = _used(tx, t.reservations.c.card_id == card.id)
     of_day = _used(tx, t.reservations.c.day == day)
     _check(f"card {card.id}", "budget_usd", "$", card_usd, of_card[0], money.usd)
-    _check(f"card {card.id}", "budget_tokens", "tokens ", card_tokens, of_card[1], money.tokens)
+    _check(f"card {card.id}", "budget_tokens", "tokens", card_tokens, of_card[1], money.tokens)
     _check(f"the board today ({day})", "kanban.day_usd", "$", money.day_usd, of_day[0], money.usd)
-    _check(f"the board today ({day})", "kanban.day_tokens", "tokens ", money.day_tokens, of_day[1], money.tokens)
+    _check(f"the board today ({day})", "kanban.day_tokens", "tokens", money.day_tokens, of_day[1], money.tokens)
     tx.run(
         t.reservations.insert().values(
             run_id=run_id,
@@ -94,10 +94,14 @@ def reserve(tx: Tx, money: Reserve, card: Card, run_id: str, profile: str | None
 
 
 def _check(whose: str, setting: str, unit: str, limit: float | None, used: float, wanted: float) -> None:
-    if limit is None or (used + wanted <= limit and used < limit):
+    if not limit or (used + wanted <= limit and used < limit):
         return
+
+    def amount(value: float) -> str:
+        return f"${value:g}" if unit == "$" else f"{value:,.0f} {unit}"
+
     raise BudgetSpent(
-        f"{whose} has spent or set aside {unit}{used:g} of {unit}{limit:g} and a run needs {unit}{wanted:g}: raise "
+        f"{whose} has spent or set aside {amount(used)} of {amount(limit)} and a run needs {amount(wanted)}: raise "
         f"{setting}, or wait. Nothing was started."
     )
 
