@@ -160,7 +160,7 @@ def test_a_prompt_and_a_command_exclude_each_other(hermes: Hermes) -> None:
         (
             RuntimeError("sk-or-secret-0001"),
             1,
-            "hermes: internal error: RuntimeError: …. HERMES_DEBUG=1 shows where.\n",
+            "hermes: internal error: RuntimeError: [redacted:secret]. HERMES_DEBUG=1 shows where.\n",
         ),
     ],
 )

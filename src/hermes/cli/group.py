@@ -19,6 +19,7 @@ import click
 
 import hermes
 from hermes.cli.options import GlobalOptions, refused, resume_options, run_options, worktree_option
+from hermes.cli.render import printable
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
 from hermes.credentials.redact import Redactor
@@ -189,6 +190,6 @@ def _report(error: BaseException) -> int:
         text = f"{where}{error.strerror or error}.{cure}"
     else:
         text = f"internal error: {type(error).__name__}: {error}. HERMES_DEBUG=1 shows where."
-    text = Redactor(known_secrets(os.environ, {})).text(text)
+    text = printable(Redactor(known_secrets(os.environ, {})).text(text))
     click.echo(f"hermes: {text}", err=True)
     return code

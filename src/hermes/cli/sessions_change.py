@@ -88,7 +88,7 @@ def rename(context: click.Context, /, session_id: str, title: str, as_json: bool
     if as_json:
         print_json(row)
     else:
-        click.echo(f"{row.session_id}  {row.title}")
+        click.echo(printable(f"{row.session_id}  {row.title}"))
 
 
 @click.command(epilog="\b\nExamples:\n  hermes sessions delete 20260225_14\n  hermes sessions delete latest -y")
@@ -107,7 +107,7 @@ def delete(context: click.Context, /, session_id: str, yes: bool, as_json: bool)
     if not yes:
         if as_json or not sys.stdin.isatty():
             raise UsageError(f"{what} ({details}) would be deleted for good. Add -y to do it.")
-        click.echo(f"{what}\n{details}", err=True)
+        click.echo(printable(f"{what}\n{details}"), err=True)
         if not click.confirm("Delete it for good?", err=True):
             click.echo("nothing was deleted", err=True)
             context.exit(1)
@@ -157,7 +157,7 @@ def prune(context: click.Context, /, days: float | None, dry_run: bool, as_json:
 def _tell(done: Pruned, keep: Keep, dry_run: bool) -> None:
     verb = "would remove" if dry_run else "removed"
     for row in done.sessions:
-        click.echo(f"{row.session_id}  {when(row.updated_at)}  {row.title}".rstrip())
+        click.echo(printable(f"{row.session_id}  {when(row.updated_at)}  {row.title}".rstrip()))
     others = len(done.transcripts) + len(done.folders)
     age = "sessions stay for ever (store.keep_days)" if keep.sessions is None else f"unused for {keep.sessions:g} days"
     click.echo(

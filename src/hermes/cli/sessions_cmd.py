@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text as Cell
 
 from hermes.cli.options import home_of
-from hermes.cli.render import printable
+from hermes.cli.render import one_line, printable
 from hermes.cli.screens import print_json, rows, size_text, when
 from hermes.cli.sessions_change import delete, export, prune, rename
 from hermes.cli.sessions_read import journal, plain_task, read_whole, said
@@ -52,9 +52,8 @@ def list_(context: click.Context, /, limit: int, source: str | None, as_json: bo
         return
     table = Table("session", "last used", "source", "model", "title", box=None, pad_edge=False)
     for row in found:
-        table.add_row(
-            *(Cell(text) for text in (row.session_id, when(row.updated_at), row.source, row.model, row.title))
-        )
+        cells = (row.session_id, when(row.updated_at), row.source, row.model, row.title)
+        table.add_row(*(Cell(one_line(text, 200)) for text in cells))
     Console().print(table)
 
 
@@ -80,14 +79,14 @@ def show(context: click.Context, /, session_id: str, full: bool, as_json: bool) 
             }
         )
         return
-    click.echo(f"{row.session_id}  {when(row.created_at)}  {row.model}  {row.title}".rstrip())
+    click.echo(printable(f"{row.session_id}  {when(row.created_at)}  {row.model}  {row.title}".rstrip()))
     for task in whole.tasks:
-        goal = " ".join(task.goal.split())[:100]
+        goal = one_line(task.goal, 100)
         mark = "  ● nobody saw this result" if task.task_id in whole.unseen else ""
         click.echo(f"\n{'  ' * task.depth}── {task.task_id} ({task.kind}, {task.state}) {goal}".rstrip() + mark)
         for entry in whole.entries[task.task_id]:
             for line in _lines(entry, full):
-                click.echo(f"{'  ' * task.depth}{line}")
+                click.echo(printable(f"{'  ' * task.depth}{line}"))
 
 
 @sessions.command("stats", epilog="\b\nExamples:\n  hermes sessions stats\n  hermes sessions stats --json")

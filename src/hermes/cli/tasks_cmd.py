@@ -6,6 +6,7 @@ Reads and writes the journal; what a living process has is asked of it. Knows no
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from hermes.cli.leaving import goes_on
 from hermes.cli.oneshot import OneShot, Request
 from hermes.cli.options import Sources, open_sources, options_of
 from hermes.cli.reaching import hand_to_host, reach
-from hermes.cli.render import duration, one_line
+from hermes.cli.render import duration, escaped, one_line, printable
 from hermes.cli.screens import print_json, rows
 from hermes.cli.tailing import tail_lines
 from hermes.cli.tree_text import task_details
@@ -96,7 +97,7 @@ def show(context: click.Context, /, task_id: str, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    click.echo("\n".join(details))
+    click.echo(printable("\n".join(details)))
     if answer["status"] == "suspended":
         click.echo(f"  suspended: {answer['how_to_resume']}")
 
@@ -110,7 +111,8 @@ def tail(context: click.Context, /, task_id: str, no_follow: bool, as_json: bool
     """Print what a task says and does, as it happens, until it ends. Ctrl+C ends the printing alone."""
 
     async def printed(remote: Remote, row: TaskRow) -> None:
-        await tail_lines(remote, row, follow=not no_follow, as_json=as_json, write=lambda line: click.echo(line))
+        safe = escaped if as_json else printable
+        await tail_lines(remote, row, follow=not no_follow, as_json=as_json, write=lambda line: click.echo(safe(line)))
 
     _one(context, task_id, printed, as_json)
 
@@ -199,7 +201,8 @@ def collect(context: click.Context, /, task_id: str, timeout: float | None, as_j
     if as_json:
         print_json(answer)
     elif "summary" in answer:
-        click.echo(answer["summary"] or "")
+        text = answer["summary"] or ""
+        click.echo(printable(text) if sys.stdout.isatty() else text)
         if answer["error"]:
             click.echo(f"hermes: {answer['status']}: {one_line(answer['error'], 1_000)}", err=True)
     else:
