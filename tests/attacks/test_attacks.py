@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from hermes.cli.render import one_line, printable
+from hermes.chat.render import one_line, printable
 from hermes.core.errors import ToolError
 from hermes.core.events import ApprovalAnswered, ToolStarted
 from hermes.core.messages import ToolResult, plain_text

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hermes.cli.composer import Screen
-from hermes.cli.render import Cleaner, duration, one_line, panel, printable, quantity
-from hermes.cli.stream import Narrator
-from hermes.cli.tree_text import live_lines, tree_lines
+from hermes.chat.composer import Screen
+from hermes.chat.render import Cleaner, duration, one_line, panel, printable, quantity
+from hermes.chat.stream import Narrator
+from hermes.chat.tree_text import live_lines, tree_lines
 from hermes.core.events import (
     Envelope,
     TaskEnded,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.render import Cleaner
+from hermes.chat.render import Cleaner
 from hermes.credentials.redact import Redactor
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import Request, serve_in_thread

@@ -8,8 +8,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from hermes.cli.interactive import Chat
-from hermes.cli.unseen_text import MOST, unseen_line
+from hermes.chat.interactive import Chat
+from hermes.chat.unseen_text import MOST, unseen_line
 from hermes.core.codec import encode_json
 from hermes.core.result import TaskResult
 from hermes.observe.unseen import Unseen

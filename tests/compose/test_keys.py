@@ -14,7 +14,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from hermes.cli.tree_text import tree_lines
+from hermes.chat.tree_text import tree_lines
 from hermes.compose import Parts, open_runtime
 from hermes.compose.keys import KeyPools, keys_of
 from hermes.compose.models import Models

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
+from hermes.chat.render import printable
 from hermes.cli.options import home_of
-from hermes.cli.render import printable
 from hermes.cli.screens import print_json, rows
 from hermes.core.errors import UsageError
 from hermes.delegation.agent_types import AgentCatalog, AgentType, agent_folders, load_agents

@@ -20,8 +20,8 @@ from hermes.batch.progress import BarDisplay, Display, LineDisplay, Tree
 from hermes.batch.run import StopSwitch
 from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
+from hermes.chat.render import printable
 from hermes.cli.options import GlobalOptions, listened, merged, options_of, refused
-from hermes.cli.render import printable
 from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.config.endpoints import EFFORTS
 from hermes.core.errors import UsageError

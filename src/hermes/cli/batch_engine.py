@@ -12,10 +12,10 @@ from hermes.batch.execute import RuntimeEngine
 from hermes.batch.folder import RunFolder
 from hermes.batch.rollout import Engine
 from hermes.batch.settings import BatchSettings
-from hermes.cli.oneshot import describe_source
+from hermes.chat.notes import describe_source
+from hermes.chat.tree_text import live_lines
 from hermes.cli.options import GlobalOptions, open_sources
 from hermes.cli.taped import tell_tape
-from hermes.cli.tree_text import live_lines
 from hermes.compose import Assembly, Parts, open_runtime, select_toolsets
 from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.runtime.runtime import tune_collector

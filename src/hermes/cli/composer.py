@@ -1,6 +1,6 @@
 """Where lines come from and go to: a line editor on a terminal, plain lines elsewhere. Knows no command.
 
-Both let a person type while output goes on. `Screen` puts streamed text and notes in order for either.
+Both let a person type while output goes on.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable
-from enum import Enum
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import anyio
 from prompt_toolkit import PromptSession
@@ -23,117 +22,9 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from hermes.cli.render import Cleaner, fitting, printable
+from hermes.chat.composer import Signal, nobody
 
-__all__ = ["Composer", "LineComposer", "PromptComposer", "Screen", "Signal"]
-
-
-class Signal(Enum):
-    """What comes instead of a line: Ctrl+C, or the end of the input."""
-
-    INTERRUPT = "interrupt"
-    END = "end"
-
-
-class Composer(Protocol):
-    """A source of lines that also prints them. Entered and left once.
-
-    `on_typing` is called with whether something stands in the editor. `finished`: no further line can come.
-    """
-
-    on_typing: Callable[[bool], None]
-    finished: bool
-
-    @property
-    def width(self) -> int:
-        """Columns of the screen."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    async def read(self) -> str | Signal:
-        """The next line."""
-
-    def write(self, line: str) -> None:
-        """Print a finished, safe line."""
-
-    def partial(self, text: str) -> None:
-        """Show (or take back, when empty) text that is not a whole line yet, if that can be done."""
-
-    def refresh(self, prompt: str, status: str) -> None:
-        """Show another prompt and another status."""
-
-    def bell(self) -> None:
-        """Ring."""
-
-
-def _nobody(typing: bool) -> None:
-    return None
-
-
-class Screen:
-    """Streamed text and notes, one after the other: a note waits until the line of text under way is finished."""
-
-    def __init__(self, composer: Composer, redact: Callable[[str], str] | None = None) -> None:
-        self._composer = composer
-        self._redact = redact
-        self._cleaner = Cleaner(redact)
-        self._text = ""
-        self._notes: list[str] = []
-
-    @property
-    def width(self) -> int:
-        """Columns of the screen."""
-        return self._composer.width
-
-    def note(self, text: str) -> None:
-        """Print something that is not part of the answer."""
-        text = printable(text)
-        lines = (self._redact(text) if self._redact is not None else text).splitlines() or [""]
-        if self._text:
-            self._notes += lines
-            return
-        for line in lines:
-            self._composer.write(line)
-
-    def delta(self, text: str) -> None:
-        """More of the answer. Lines longer than the screen are broken where it ends, at a space if there is one."""
-        self._show(self._cleaner.feed(text))
-
-    def _show(self, text: str) -> None:
-        self._text += text
-        *whole, rest = self._text.split("\n")
-        for line in whole:
-            self._write(line)
-        width = max(20, self.width - 1)
-        while (count := fitting(rest, width)) < len(rest):
-            cut = rest.rfind(" ", 0, count) + 1 or count
-            self._write(rest[:cut].rstrip(" "))
-            rest = rest[cut:]
-        self._text = rest
-        self._composer.partial(rest)
-
-    def finish(self) -> None:
-        """The text is over: end its last line and print the notes that waited for it."""
-        if last := self._cleaner.end():
-            self._show(last)
-        rest, self._text = self._text, ""
-        self._composer.partial("")
-        if rest:
-            self._composer.write(rest)
-        self._flush_notes()
-
-    def _write(self, line: str) -> None:
-        self._composer.write(line)
-        self._flush_notes()
-
-    def _flush_notes(self) -> None:
-        notes, self._notes = self._notes, []
-        for line in notes:
-            self._composer.write(line)
+__all__ = ["LineComposer", "PromptComposer"]
 
 
 class LineComposer:
@@ -144,7 +35,7 @@ class LineComposer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._buffer = ""
         self.finished = False
-        self.on_typing: Callable[[bool], None] = _nobody
+        self.on_typing: Callable[[bool], None] = nobody
 
     @property
     def width(self) -> int:
@@ -202,7 +93,7 @@ class PromptComposer:
 
     def __init__(self) -> None:
         self.finished = False
-        self.on_typing: Callable[[bool], None] = _nobody
+        self.on_typing: Callable[[bool], None] = nobody
         self._kept = ""
         self._prompt = "> "
         self._status = ""

@@ -8,8 +8,9 @@ import sys
 import anyio
 import click
 
-from hermes.cli.composer import Composer, LineComposer, PromptComposer
-from hermes.cli.interactive import Chat
+from hermes.chat.composer import Composer
+from hermes.chat.interactive import Chat
+from hermes.cli.composer import LineComposer, PromptComposer
 from hermes.cli.leaving import drop_lost_terminal, hand_over, say_on_stderr
 from hermes.cli.oneshot import EXIT_TERMINATED
 from hermes.cli.options import Sources, listened

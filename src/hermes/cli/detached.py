@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from hermes.cli.leaving import goes_on
-from hermes.cli.oneshot import Request, describe_source
+from hermes.chat.leaving import goes_on
+from hermes.chat.notes import describe_source
+from hermes.cli.oneshot import Request
 from hermes.cli.options import Sources
 from hermes.cli.reaching import hand_to_host, reach
 from hermes.compose import Parts, conversation_spec, open_runtime

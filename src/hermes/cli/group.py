@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import click
 
 import hermes
+from hermes.chat.render import printable
 from hermes.cli.options import GlobalOptions, refused, resume_options, run_options, worktree_option
-from hermes.cli.render import printable
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
 from hermes.credentials.redact import Redactor

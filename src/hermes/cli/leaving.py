@@ -14,15 +14,10 @@ from hermes.cli.options import Sources
 from hermes.cli.reaching import hand_to_host, offer_to_host, reach
 from hermes.core.errors import HermesError
 
-__all__ = ["drop_lost_terminal", "goes_on", "hand_over", "say_on_stderr", "terminal_lost"]
+__all__ = ["drop_lost_terminal", "hand_over", "say_on_stderr", "terminal_lost"]
 
 #: Seconds that are spent on handing over once a terminal is lost: whoever closed it may kill soon.
 HURRY = 10.0
-
-
-def goes_on(session_id: str) -> str:
-    """The command that returns to a session."""
-    return f"hermes chat --resume {session_id}"
 
 
 def terminal_lost(descriptor: int) -> bool:

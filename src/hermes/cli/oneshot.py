@@ -15,14 +15,16 @@ from typing import Any
 import anyio
 import msgspec
 
-from hermes.cli.budget_text import price_note
-from hermes.cli.leaving import drop_lost_terminal, goes_on
+from hermes.chat.budget_text import price_note
+from hermes.chat.leaving import EXIT_INTERRUPTED, goes_on
+from hermes.chat.notes import describe_source
+from hermes.chat.render import one_line
+from hermes.chat.returning import describe, recover_mode
+from hermes.chat.revising import model_lines, revision
+from hermes.chat.stream import Narrator
+from hermes.cli.leaving import drop_lost_terminal
 from hermes.cli.options import GlobalOptions, listened
 from hermes.cli.output import JsonLines, Output
-from hermes.cli.render import one_line
-from hermes.cli.returning import describe, recover_mode
-from hermes.cli.revising import model_lines, revision
-from hermes.cli.stream import Narrator
 from hermes.cli.taped import tell_tape
 from hermes.cli.usage_file import write_usage
 from hermes.compose import Assembly, Parts, conversation_spec, isolated_spec, open_runtime
@@ -32,7 +34,6 @@ from hermes.core.events import SCHEMA, Envelope, StreamRestarted, TextDeltaEvent
 from hermes.core.messages import Usage
 from hermes.core.result import TaskResult
 from hermes.delegation.report import workspace_line
-from hermes.providers.weights import LABEL
 from hermes.runtime.denials import Denials, denied_note
 from hermes.runtime.rows import stored_spec
 from hermes.runtime.runtime import tune_collector
@@ -42,7 +43,6 @@ from hermes.runtime.task import Task
 __all__ = [
     "OneShot",
     "Request",
-    "describe_source",
     "exit_code",
     "failed",
     "unwrapped",
@@ -50,7 +50,7 @@ __all__ = [
 
 #: Failures that are over after a while or after money came in: exit code 75.
 _WAITING_HELPS = frozenset({"rate_limit", "overloaded", "billing"})
-EXIT_TIMEOUT, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_LATER = 124, 130, 143, 75
+EXIT_TIMEOUT, EXIT_TERMINATED, EXIT_LATER = 124, 143, 75
 _NOTHING = TaskResult(task_id="", state="failed", exit_reason="error")
 
 
@@ -341,14 +341,6 @@ def result_line(result: TaskResult, session_id: str | None, code: int, unfinishe
     """The last line of `--json`; `unfinished` are children that had not ended when it was written."""
     head = {"schema": SCHEMA, "type": "result", "session_id": session_id, "exit_code": code}
     return encode_json({**head, **result.public(), "unfinished_children": list(unfinished)})
-
-
-def describe_source(assembly: Assembly) -> str:
-    """Which model answers, where, and where its key came from; a tiny one is labelled."""
-    endpoint = assembly.endpoint
-    if assembly.model.profile.tiny:
-        return f"{endpoint.model} — {LABEL}"
-    return f"{endpoint.model} · {endpoint.provider} · key: {endpoint.key_source}"
 
 
 def failed(error: HermesError, *, json: bool, usage_file: Path | None, model: str = "") -> None:

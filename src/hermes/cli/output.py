@@ -10,7 +10,7 @@ from typing import TextIO
 
 import anyio
 
-from hermes.cli.render import Cleaner, printable
+from hermes.chat.render import Cleaner, printable
 from hermes.core.codec import scrub_surrogates
 
 __all__ = ["JsonLines", "Output"]

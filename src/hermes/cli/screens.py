@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from hermes.cli.render import escaped, printable
+from hermes.chat.render import escaped, printable
 
 __all__ = ["print_json", "rows", "size_text", "when"]
 

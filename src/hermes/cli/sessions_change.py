@@ -15,8 +15,8 @@ import anyio
 import anyio.to_thread
 import click
 
+from hermes.chat.render import printable
 from hermes.cli.options import home_of, open_sources, options_of
-from hermes.cli.render import printable
 from hermes.cli.screens import print_json, size_text, when
 from hermes.cli.sessions_export import FORMATS, copy_files, files_of, rendered
 from hermes.cli.sessions_read import NotFound, journal, pick, read_whole

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Cell
 
+from hermes.chat.render import one_line, printable
 from hermes.cli.options import home_of
-from hermes.cli.render import one_line, printable
 from hermes.cli.screens import print_json, rows, size_text, when
 from hermes.cli.sessions_change import delete, export, prune, rename
 from hermes.cli.sessions_read import journal, plain_task, read_whole, said

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 
-from hermes.cli.render import one_line, printable
+from hermes.chat.render import one_line, printable
 from hermes.core.codec import decode_entry
 from hermes.core.messages import Assistant, Entry, Interrupted, Notice, Steer, Summary, ToolResult, User, plain_text
 from hermes.core.result import ENDED, async_status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from hermes.cli.render import cost, duration, one_line, quantity, usage_text
+from hermes.chat.render import cost, duration, one_line, quantity, usage_text
 from hermes.core.messages import Usage
 from hermes.core.result import async_status
 from hermes.core.views import TaskView, TreeView

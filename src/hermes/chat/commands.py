@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hermes.cli.budget_text import budget_rows, read_money, with_money
-from hermes.cli.oneshot import describe_source
-from hermes.cli.render import aligned, one_line, usage_text
-from hermes.cli.tree_text import one_row, task_details, tree_lines
+from hermes.chat.budget_text import budget_rows, read_money, with_money
+from hermes.chat.notes import describe_source
+from hermes.chat.render import aligned, one_line, usage_text
+from hermes.chat.tree_text import one_row, task_details, tree_lines
 from hermes.core.limits import Limits
 from hermes.core.usage import TURN_ENDED, fold, stored_call
 from hermes.runtime.task import Task
 
 if TYPE_CHECKING:
-    from hermes.cli.interactive import Chat
+    from hermes.chat.interactive import Chat
 
 __all__ = ["COMMANDS", "Commands", "Parsed", "background_verb", "parse"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hermes.cli.render import duration, one_line
+from hermes.chat.render import duration, one_line
 from hermes.compose import Assembly
 from hermes.observe.unseen import Unseen, mark_shown, pending_results
 from hermes.store.owner import is_gone

@@ -8,7 +8,7 @@ from hermes.compose import isolated_spec
 from hermes.runtime.spec import TaskSpec
 
 if TYPE_CHECKING:
-    from hermes.cli.interactive import Chat
+    from hermes.chat.interactive import Chat
 
 __all__ = ["in_worktree"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from hermes.cli.options import UNSET, GlobalOptions
+from hermes.chat.options import UNSET, GlobalOptions
 from hermes.compose import Assembly, select_toolsets
 from hermes.core.limits import Limits
 from hermes.runtime.recovery import Revise

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import anyio
 
-from hermes.cli.render import one_line
+from hermes.chat.render import one_line
 from hermes.runtime.approval import Answer, Question
 
 __all__ = ["Questions"]

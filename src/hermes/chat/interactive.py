@@ -10,19 +10,18 @@ from collections.abc import Sequence
 import anyio
 import msgspec
 
-from hermes.cli.commands import Commands, parse
-from hermes.cli.composer import Composer, Screen, Signal
-from hermes.cli.isolating import in_worktree
-from hermes.cli.leaving import goes_on
-from hermes.cli.notes import commands_awaited, greeting, run_ended, status, stopping, waiting
-from hermes.cli.oneshot import EXIT_INTERRUPTED
-from hermes.cli.options import GlobalOptions
-from hermes.cli.questions import Questions
-from hermes.cli.render import one_line
-from hermes.cli.reopening import reopened
-from hermes.cli.stream import Narrator
-from hermes.cli.tree_text import one_row
-from hermes.cli.unseen_text import show_unseen
+from hermes.chat.commands import Commands, parse
+from hermes.chat.composer import Composer, Screen, Signal
+from hermes.chat.isolating import in_worktree
+from hermes.chat.leaving import EXIT_INTERRUPTED, goes_on
+from hermes.chat.notes import commands_awaited, greeting, run_ended, status, stopping, waiting
+from hermes.chat.options import GlobalOptions
+from hermes.chat.questions import Questions
+from hermes.chat.render import one_line
+from hermes.chat.reopening import reopened
+from hermes.chat.stream import Narrator
+from hermes.chat.tree_text import one_row
+from hermes.chat.unseen_text import show_unseen
 from hermes.compose import Assembly, conversation_spec
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import HermesError, OperatorError, StoreError

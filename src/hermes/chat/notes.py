@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hermes.cli.oneshot import describe_source
-from hermes.cli.render import cost, duration, one_line, panel, quantity
-from hermes.cli.tree_text import one_row
+from hermes.chat.render import cost, duration, one_line, panel, quantity
+from hermes.chat.tree_text import one_row
+from hermes.compose import Assembly
 from hermes.core.events import TaskEnded
 from hermes.core.messages import Usage
 from hermes.core.views import TreeView
+from hermes.providers.weights import LABEL
 from hermes.runtime.letting_go import mid_call
 from hermes.runtime.task import Task
 
 if TYPE_CHECKING:
-    from hermes.cli.interactive import Chat
+    from hermes.chat.interactive import Chat
 
-__all__ = ["commands_awaited", "greeting", "run_ended", "status", "stopping", "waiting"]
+__all__ = ["commands_awaited", "describe_source", "greeting", "run_ended", "status", "stopping", "waiting"]
+
+
+def describe_source(assembly: Assembly) -> str:
+    """Which model answers, where, and where its key came from; a tiny one is labelled."""
+    endpoint = assembly.endpoint
+    if assembly.model.profile.tiny:
+        return f"{endpoint.model} — {LABEL}"
+    return f"{endpoint.model} · {endpoint.provider} · key: {endpoint.key_source}"
 
 
 def greeting(chat: Chat) -> list[str]:

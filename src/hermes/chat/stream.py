@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hermes.cli.render import duration, one_line
+from hermes.chat.render import duration, one_line
 from hermes.core.events import (
     ApprovalAnswered,
     BudgetReached,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from hermes.cli.render import cost, one_line, quantity
+from hermes.chat.render import cost, one_line, quantity
 from hermes.core.result import async_status
 from hermes.runtime.recovery import CutOff, SessionReport
 

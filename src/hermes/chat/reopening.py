@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes.cli.composer import Composer
-from hermes.cli.render import one_line
-from hermes.cli.returning import Recover, describe, recover_mode, unfinished
-from hermes.cli.revising import model_lines, revision
+from hermes.chat.composer import Composer
+from hermes.chat.render import one_line
+from hermes.chat.returning import Recover, describe, recover_mode, unfinished
+from hermes.chat.revising import model_lines, revision
 from hermes.core.codec import decode_entry
 from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant, User, plain_text
@@ -15,7 +15,7 @@ from hermes.runtime.rows import stored_spec
 from hermes.runtime.task import Task
 
 if TYPE_CHECKING:
-    from hermes.cli.interactive import Chat
+    from hermes.chat.interactive import Chat
 
 __all__ = ["reopened"]
 

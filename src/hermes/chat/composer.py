@@ -1,0 +1,123 @@
+"""What a conversation needs of a place where lines come from and go to, and how text and notes take turns there.
+
+Reads no key and writes to no terminal: each face brings its own `Composer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from types import TracebackType
+from typing import Protocol, Self
+
+from hermes.chat.render import Cleaner, fitting, printable
+
+__all__ = ["Composer", "Screen", "Signal", "nobody"]
+
+
+class Signal(Enum):
+    """What comes instead of a line: Ctrl+C, or the end of the input."""
+
+    INTERRUPT = "interrupt"
+    END = "end"
+
+
+class Composer(Protocol):
+    """A source of lines that also prints them. Entered and left once.
+
+    `on_typing` is called with whether something stands in the editor. `finished`: no further line can come.
+    """
+
+    on_typing: Callable[[bool], None]
+    finished: bool
+
+    @property
+    def width(self) -> int:
+        """Columns of the screen."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def read(self) -> str | Signal:
+        """The next line."""
+
+    def write(self, line: str) -> None:
+        """Print a finished, safe line."""
+
+    def partial(self, text: str) -> None:
+        """Show (or take back, when empty) text that is not a whole line yet, if that can be done."""
+
+    def refresh(self, prompt: str, status: str) -> None:
+        """Show another prompt and another status."""
+
+    def bell(self) -> None:
+        """Ring."""
+
+
+def nobody(typing: bool) -> None:
+    """Nobody is told of typing."""
+
+
+class Screen:
+    """Streamed text and notes, one after the other: a note waits until the line of text under way is finished."""
+
+    def __init__(self, composer: Composer, redact: Callable[[str], str] | None = None) -> None:
+        self._composer = composer
+        self._redact = redact
+        self._cleaner = Cleaner(redact)
+        self._text = ""
+        self._notes: list[str] = []
+
+    @property
+    def width(self) -> int:
+        """Columns of the screen."""
+        return self._composer.width
+
+    def note(self, text: str) -> None:
+        """Print something that is not part of the answer."""
+        text = printable(text)
+        lines = (self._redact(text) if self._redact is not None else text).splitlines() or [""]
+        if self._text:
+            self._notes += lines
+            return
+        for line in lines:
+            self._composer.write(line)
+
+    def delta(self, text: str) -> None:
+        """More of the answer. Lines longer than the screen are broken where it ends, at a space if there is one."""
+        self._show(self._cleaner.feed(text))
+
+    def _show(self, text: str) -> None:
+        self._text += text
+        *whole, rest = self._text.split("\n")
+        for line in whole:
+            self._write(line)
+        width = max(20, self.width - 1)
+        while (count := fitting(rest, width)) < len(rest):
+            cut = rest.rfind(" ", 0, count) + 1 or count
+            self._write(rest[:cut].rstrip(" "))
+            rest = rest[cut:]
+        self._text = rest
+        self._composer.partial(rest)
+
+    def finish(self) -> None:
+        """The text is over: end its last line and print the notes that waited for it."""
+        if last := self._cleaner.end():
+            self._show(last)
+        rest, self._text = self._text, ""
+        self._composer.partial("")
+        if rest:
+            self._composer.write(rest)
+        self._flush_notes()
+
+    def _write(self, line: str) -> None:
+        self._composer.write(line)
+        self._flush_notes()
+
+    def _flush_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for line in notes:
+            self._composer.write(line)
