@@ -49,6 +49,7 @@ def check(**streams: str) -> None:
         assert found is None, f"{name}: {text[max(0, found.start() - 80) : found.start() + 20]!r}"
 
 
+@pytest.mark.fault("B127")
 def test_nothing_that_is_made_for_people_acts_on_a_terminal(program: Program) -> None:
     with serve_in_thread(hostile) as server:
         ran = program.use(server).run("-m", "test-model", "chat", "-v", "-q", f"go {HOSTILE}".replace("\0", ""))

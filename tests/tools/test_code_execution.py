@@ -150,6 +150,7 @@ async def test_a_flood_is_cut(tmp_path: Path) -> None:
     assert Path(answer["full_output"]).stat().st_size > 1_000_000
 
 
+@pytest.mark.fault("B127")
 async def test_odd_text_goes_both_ways(tmp_path: Path) -> None:
     text = "Привет ± 🙂 \u2028 \x1b[31m \\ \" '''"
     code = f"from hermes_tools import *\nwrite_file('a.txt', {text!r})\nprint(ascii(read_file('a.txt')['content']))"

@@ -292,6 +292,7 @@ async def test_the_service_is_the_named_one_or_the_first_with_a_key(site: Site) 
     assert "secret" not in repr(searcher_for("exa", {"EXA_API_KEY": "secret"}, session))
 
 
+@pytest.mark.fault("B139")
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
