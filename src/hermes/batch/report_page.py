@@ -6,6 +6,7 @@ It is complete in itself and loads nothing; everything a model, a tool or a data
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
@@ -22,6 +23,9 @@ from hermes.batch.report import ReportFold
 from hermes.batch.statistics import Tally
 
 __all__ = ["bins", "page"]
+
+# Importing pygal hooks a finder of the old kind into every later import of the program, for maps that are not used here.
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "pygal"]
 
 #: Bars of a histogram.
 BINS = 20
