@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,7 @@ class FakeEngine:
         self.toolsets = TOOLSETS
         self.requests: list[RolloutRequest] = []
         self.settings: list[BatchSettings] = []
+        self.ended: list[str] = []
         self.running = 0
         self.most = 0
 
@@ -97,6 +98,18 @@ class FakeEngine:
 
     def redact(self, data: bytes) -> bytes:
         return data.replace(b"sk-planted-key", b"[redacted:key]")
+
+    def begun(self) -> tuple[str, ...]:
+        return ()
+
+    def keep_only(self, names: Collection[str]) -> None:
+        assert not names
+
+    def settled(self, key: str, attempt: int) -> None:
+        self.ended.append(key)
+
+    def spent(self) -> tuple[int, float]:
+        return 0, 0.0
 
     def waiting_for(self) -> str:
         return ""

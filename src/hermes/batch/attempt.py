@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from hermes.batch.distribution import Draw
 from hermes.batch.filters import judge
 from hermes.batch.folder import RunFolder
+from hermes.batch.identity import session_name
 from hermes.batch.plan import Item
 from hermes.batch.reasoning import split_reasoning
 from hermes.batch.record import Head, Outcome, Record
@@ -19,6 +20,7 @@ from hermes.batch.settings import BatchSettings
 from hermes.batch.threads import Threads
 from hermes.batch.workspace import WorkspaceError, prepare, remove
 from hermes.core.clock import NO_HOLD, Hold
+from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant
 
 __all__ = ["Attempts", "failure", "outcome", "write_up"]
@@ -58,11 +60,14 @@ class Attempts:
         if draw.missing and not draw.toolsets:
             return failure("environment_unavailable", f"no such toolset here: {', '.join(draw.missing)}")
         inplace = self._settings.cwd_mode == "inplace" and item.row.cwd is not None
-        target = self._folder.workspaces / f"{item.index}-{item.rollout}"
+        target = self._folder.workspace(item.index, item.rollout)
         report("workspace")
+        goes_on = session_name(item.key, item.attempt) in self._engine.begun() and target.exists()
         try:
-            workspace = await self._threads.run(
-                lambda: prepare(item.row.cwd, target, self._folder.path, inplace=inplace)
+            workspace = (
+                target
+                if goes_on and not inplace
+                else await self._threads.run(lambda: prepare(item.row.cwd, target, self._folder.path, inplace=inplace))
             )
         except WorkspaceError as error:
             return failure("environment_unavailable", str(error))
@@ -85,13 +90,21 @@ class Attempts:
             report=report,
         )
         try:
-            result = await self._engine.run(request)
+            return await self._engine.run(request)
+        except OperatorError:
+            raise  # no row can be carried out any more
         except Exception as error:  # a fault of one row must not end the others; it is recorded and shown
-            result = failure("crashed", f"{type(error).__name__}: {error}")
-        # After a cancellation this is not reached: what is left goes with the folder of all workspaces.
-        if not inplace and not self._settings.keep_workspaces:
-            await self._threads.run(remove, target)
-        return result
+            return failure("crashed", f"{type(error).__name__}: {error}")
+
+    async def clear(self, head: Head) -> None:
+        """The record of a rollout is synced: what it would have gone on with goes."""
+        self._engine.settled(head.key, head.attempt)
+        if not self._settings.keep_workspaces:
+            await self._threads.run(remove, self._folder.workspace(head.index, head.rollout))
+
+    def spent(self) -> tuple[int, float]:
+        """Tokens and US dollars used by this process so far, what is set aside for calls under way included."""
+        return self._engine.spent()
 
 
 def outcome(result: RolloutResult) -> tuple[Outcome, str, str]:

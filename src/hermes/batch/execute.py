@@ -6,34 +6,32 @@ the loop. Opening a runtime is the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from hermes.batch.attempt import COPY_THREADS
+from hermes.batch.identity import session_name
+from hermes.batch.journal import Begun, RolloutJournal
 from hermes.batch.rollout import ChildRecord, RolloutError, RolloutRequest, RolloutResult, RolloutState
 from hermes.batch.threads import Threads
+from hermes.batch.trace import Trace
 from hermes.batch.workspace import remove
 from hermes.core.clock import NO_HOLD, Hold
-from hermes.core.events import (
-    EntryAdded,
-    Envelope,
-    QuotaWaiting,
-    RetryWaiting,
-    ToolEnded,
-    ToolStarted,
-    TurnStarted,
-)
-from hermes.core.limits import Limits
-from hermes.core.messages import Entry, Text, Usage, plain_text
-from hermes.core.model import Model
+from hermes.core.events import Envelope
+from hermes.core.limits import Budget, Limits
+from hermes.core.messages import Text, Usage, plain_text
+from hermes.core.model import Model, ToolSpec
 from hermes.core.result import TaskResult
-from hermes.runtime.denials import Denials
 from hermes.runtime.prompt import conversation_system
+from hermes.runtime.recovery import Recovery
+from hermes.runtime.rows import stored_result, stored_spec
 from hermes.runtime.runtime import Runtime
 from hermes.runtime.spec import ModelChoice, TaskSpec
 from hermes.runtime.task import Task
+from hermes.store.ops import TaskRow
 
 __all__ = ["RuntimeEngine"]
 
@@ -43,56 +41,39 @@ _UNAVAILABLE = "environment_unavailable: "
 STOP_GRACE = 5.0
 
 
-class _Trace:
-    """What the events say of one rollout: entries by task, and what the tools said of their calls."""
-
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self.report = report
-        self.root = ""
-        self.entries: dict[str, list[Entry]] = {}
-        self.success: dict[str, bool] = {}
-        self.denials = Denials()
-
-    def apply(self, envelope: Envelope) -> None:
-        """Fold one event of the tree in."""
-        event = envelope.event
-        self.denials.hear(event)
-        if isinstance(event, EntryAdded):
-            self.entries.setdefault(envelope.task_id, []).append(event.entry)
-        elif isinstance(event, ToolEnded):
-            if envelope.task_id == self.root:
-                self.success[f"{event.position}:{event.index}"] = event.success
-            self.report(f"tool {event.name}")
-        elif isinstance(event, ToolStarted):
-            self.report(f"tool {event.name}")
-        elif isinstance(event, TurnStarted):
-            self.report("model")
-        elif isinstance(event, RetryWaiting):
-            self.report(f"retry in {event.seconds:.0f} s ({event.reason})")
-        elif isinstance(event, QuotaWaiting):
-            self.report(f"quota {event.seconds:.0f} s {event.provider}".rstrip() if event.seconds else "model")
-
-
 class RuntimeEngine:
     """Carries rollouts out as tasks of `runtime`.
 
-    `choice` is the model every rollout asks, `ceiling` what its children may be offered. All rollouts of a run stand in
-    one session.
+    `choice` is the model every rollout asks, `ceiling` what its children may be offered. Each attempt is a session of
+    its own. With `recovery`, what an earlier process began goes on from its last step; `look` sees what there is.
     """
 
     def __init__(
-        self, runtime: Runtime, *, model: Model, choice: ModelChoice, ceiling: tuple[str, ...], hold: Hold = NO_HOLD
+        self,
+        runtime: Runtime,
+        *,
+        model: Model,
+        choice: ModelChoice,
+        ceiling: tuple[str, ...],
+        recovery: Recovery | None = None,
+        hold: Hold = NO_HOLD,
     ) -> None:
         self._runtime = runtime
+        self._recovery = recovery
+        self._journal = RolloutJournal(runtime.store)
         self._threads = Threads(COPY_THREADS, hold)
         self._model = model
         self._choice = choice
         self._ceiling = ceiling
-        self._session = runtime.new_session()
-        self._opened = False
-        self._traces: dict[str, _Trace] = {}
+        self._traces: dict[str, Trace] = {}
         self._root_of: dict[str, str] = {}
+        self._budget = runtime.supervisor.budgets.above = Budget(Limits(), "run")
         runtime.bus.subscribe(self._hear)
+
+    async def look(self) -> None:
+        """See which rollouts an earlier process left half-done."""
+        if self._recovery is not None:
+            await self._journal.look()
 
     @property
     def model(self) -> str:
@@ -126,42 +107,81 @@ class RuntimeEngine:
             f"{count} in {words}" for words, count in sorted(phases.items(), key=lambda item: -item[1])[:3]
         )
 
+    def begun(self) -> Collection[str]:
+        """The sessions of half-done rollouts: those under way, and what an earlier process left."""
+        return self._journal.names
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Let go of all half-done rollouts but these."""
+        self._journal.keep_only(names)
+
+    def settled(self, key: str, attempt: int) -> None:
+        """The record of a rollout is synced: what it would have gone on from goes."""
+        self._journal.remove(session_name(key, attempt))
+
+    def spent(self) -> tuple[int, float]:
+        """Tokens and US dollars of this process, what is set aside for calls under way included."""
+        return self._budget.tokens, self._budget.cost
+
     def _hear(self, envelope: Envelope) -> None:
         root = self._root_of.get(envelope.task_id)
         if root is None and envelope.parent_id is not None:
             root = self._root_of.get(envelope.parent_id)
             if root is not None:
-                self._root_of[envelope.task_id] = root
+                self._belongs(envelope.task_id, self._traces[root])
         if root is not None:
-            self._traces[root].apply(envelope)
+            self._traces[root].apply(envelope.task_id, envelope.event)
 
     async def run(self, request: RolloutRequest) -> RolloutResult:
-        """Run one rollout. Cancelled, it stops the task and its commands first."""
-        trace = _Trace(request.report)
+        """Run one rollout, or go on with it. Cancelled, it stops where it stands: a later process may go on."""
+        trace = Trace(request.report)
         began = self._runtime.clock.now()
-        task = await self._runtime.start(
-            self._spec(request), source="batch", session=self._session if self._opened else None
-        )
-        if not self._opened:
-            self._opened, self._session = True, task.scope.session_id
-        trace.root = task.id
-        self._traces[task.id] = trace
-        self._root_of[task.id] = task.id
+        name = session_name(request.key, request.attempt)
+        begun = await self._journal.read(name, trace) if self._journal.has(name) else None
+        if begun is not None and begun.result is not None and begun.result.state != "cancelled":
+            return self._ended(begun, begun.result, trace)
         try:
-            report = self._report(request, task, await self._runtime.result(task), trace, began)
+            task = await self._begin(request, name, begun, trace)
+            report = self._report(task, await self._runtime.result(task), trace, began)
             await self._threads.run(_remove_state, request.state_dir, task)
+            self._forget(trace)
             return report
         except BaseException:
             with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_GRACE):
-                await self._runtime.control.cancel([task], "the batch was stopped", sender="batch")
-                await task.done.wait()
+                await self._runtime.supervisor.let_go(name, "the batch was stopped", patience=0.0)
+            self._forget(trace)
             raise
-        finally:
-            for member in task.subtree():
-                self._root_of.pop(member.id, None)
-            self._traces.pop(task.id, None)
-            if task.ended:
-                self._runtime.supervisor.forget(task)
+
+    async def _begin(self, request: RolloutRequest, name: str, begun: Begun | None, trace: Trace) -> Task:
+        """Start the task of a rollout, or take it up."""
+        if begun is not None and self._recovery is not None:
+            self._traces[trace.root] = trace
+            for row in begun.rows:
+                self._belongs(row.task_id, trace)
+            return await self._recovery.adopt(name, revise=self._revised)
+        task = await self._runtime.start(self._spec(request), source="batch", named=name)
+        trace.root = task.id
+        self._traces[task.id] = trace
+        self._belongs(task.id, trace)
+        self._journal.add(name)
+        return task
+
+    def _belongs(self, task_id: str, trace: Trace) -> None:
+        self._root_of[task_id] = trace.root
+        trace.members.add(task_id)
+
+    def _revised(self, spec: TaskSpec) -> TaskSpec:
+        """A run may go on at another address of its model."""
+        return msgspec.structs.replace(spec, model=self._choice)
+
+    def _forget(self, trace: Trace) -> None:
+        """Drop an attempt from memory; what the journal has of it stays until it is settled."""
+        self._traces.pop(trace.root, None)
+        for member in trace.members:
+            del self._root_of[member]
+        task = self._runtime.supervisor.tasks.get(trace.root)
+        if task is not None and task.done.is_set():
+            self._runtime.supervisor.forget(task)
 
     def _spec(self, request: RolloutRequest) -> TaskSpec:
         tiny = self._model.profile.tiny
@@ -189,8 +209,29 @@ class RuntimeEngine:
             prefill=request.prefill,
         )
 
-    def _report(
-        self, request: RolloutRequest, task: Task, result: TaskResult, trace: _Trace, began: float
+    def _report(self, task: Task, result: TaskResult, trace: Trace, began: float) -> RolloutResult:
+        children = tuple(
+            _child(child.id, child.scope.parent_id, child.spec, child.result, child.state, trace)
+            for child in task.subtree()[:-1]
+        )
+        return self._told(result, trace, task.offered, children, began)
+
+    def _ended(self, begun: Begun, result: TaskResult, trace: Trace) -> RolloutResult:
+        """What an attempt brought that came to its end in a process which died before it was written up."""
+        children = tuple(
+            _child(row.task_id, row.parent_id, stored_spec(row), stored_result(row), row.state, trace)
+            for row in _leaves_first(begun.rows)
+        )
+        began = begun.root.started_at or begun.root.created_at
+        return self._told(result, trace, begun.offered[begun.root.task_id], children, began)
+
+    def _told(
+        self,
+        result: TaskResult,
+        trace: Trace,
+        offered: tuple[ToolSpec, ...],
+        children: tuple[ChildRecord, ...],
+        began: float,
     ) -> RolloutResult:
         state: RolloutState = result.state  # type: ignore[assignment]  # one of the ends
         error = None
@@ -210,11 +251,11 @@ class RuntimeEngine:
         return RolloutResult(
             state=state,
             exit_reason="invalid_calls" if result.error_reason == "invalid_calls" else result.exit_reason,
-            entries=tuple(trace.entries.get(task.id, ())),
+            entries=tuple(trace.entries.get(trace.root, ())),
             usage=result.usage,
             api_calls=result.api_calls,
             model=result.model or self.model,
-            tools=task.offered,
+            tools=offered,
             error=error,
             started_at=began,
             duration=result.elapsed,
@@ -222,20 +263,35 @@ class RuntimeEngine:
             call_success=trace.success,
             calls=trace.denials.calls,
             denied=dict(trace.denials.reasons),
-            children=tuple(self._child(child, trace) for child in task.subtree()[:-1]),
+            children=children,
         )
 
-    @staticmethod
-    def _child(child: Task, trace: _Trace) -> ChildRecord:
-        result = child.result
-        return ChildRecord(
-            task_id=child.id,
-            parent_id=child.scope.parent_id or "",
-            goal=plain_text(child.spec.goal),
-            entries=tuple(trace.entries.get(child.id, ())),
-            usage=result.usage if result is not None else Usage(),
-            state=child.state,
-        )
+
+def _child(
+    task_id: str, parent_id: str | None, spec: TaskSpec, result: TaskResult | None, state: str, trace: Trace
+) -> ChildRecord:
+    return ChildRecord(
+        task_id=task_id,
+        parent_id=parent_id or "",
+        goal=plain_text(spec.goal),
+        entries=tuple(trace.entries.get(task_id, ())),
+        usage=result.usage if result is not None else Usage(),
+        state=state,
+    )
+
+
+def _leaves_first(rows: Sequence[TaskRow]) -> list[TaskRow]:
+    """Every child of a tree whose rows come in order of creation, in the order in which a living tree has them."""
+    found: list[TaskRow] = []
+
+    def visit(parent: str) -> None:
+        for row in rows:
+            if row.parent_id == parent:
+                visit(row.task_id)
+                found.append(row)
+
+    visit(next(row.task_id for row in rows if row.parent_id is None))
+    return found
 
 
 def _remove_state(state_dir: str, task: Task) -> None:

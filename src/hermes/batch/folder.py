@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,6 +74,8 @@ class RunFolder:
         self.rows_path = self.path / "rows.tsv"
         self.records_path = self.path / "records.jsonl"
         self.lock_path = self.path / "run.lock"
+        #: What half-done rollouts go on from.
+        self.journal_path = self.path / "run.db"
         self.workspaces = self.path / "workspaces"
         #: Of the tasks while they run: state of their shells, output too long to be shown.
         self.state = self.path / "state"
@@ -135,10 +137,25 @@ class RunFolder:
             self.rows_path, (f"{row.index}\t{row.row_id}\t{'gone' if row.gone else ''}\n".encode() for row in rows)
         )
 
-    def remove_workspaces(self) -> None:
-        """Remove what is left of the rows' working copies and of the state of their tasks."""
-        shutil.rmtree(self.workspaces, ignore_errors=True)
-        shutil.rmtree(self.state, ignore_errors=True)
+    def workspace(self, index: int, rollout: int) -> Path:
+        """Where a rollout works."""
+        return self.workspaces / f"{index}-{rollout}"
+
+    def remove_workspaces(self, keep: Collection[Path] = ()) -> None:
+        """Remove what is left of the rows' working copies and of the state of their tasks, but for what half-done
+        rollouts go on with."""
+        for parent in (self.workspaces, self.state):
+            if not any(path.parent == parent for path in keep):
+                shutil.rmtree(parent, ignore_errors=True)
+                continue
+            for path in parent.iterdir() if parent.exists() else ():
+                if path not in keep:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def remove_journal(self) -> None:
+        """Remove the journals: nothing is half-done any more."""
+        for path in self.path.glob("run*.db*"):
+            path.unlink(missing_ok=True)
 
     def move_aside(self, stamp: str) -> Path:
         """Move the folder to a free name beside it and return that."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Changes", "compare", "fingerprint", "row_hash", "row_ids", "rollout_key"]
+__all__ = ["Changes", "compare", "fingerprint", "row_hash", "row_ids", "rollout_key", "session_name"]
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -36,6 +36,11 @@ def row_ids(hashes: Iterable[str]) -> list[str]:
 def rollout_key(row_id: str, rollout: int) -> str:
     """Return the identity of rollout number `rollout` of a row."""
     return f"{row_id}:{rollout}"
+
+
+def session_name(key: str, attempt: int) -> str:
+    """Return the session in which an attempt at the rollout `key` runs."""
+    return f"row-{key.replace(':', '-')}-{attempt}"
 
 
 def fingerprint(ids: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ caller's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from hermes.batch.checkpoint import is_damaged
 from hermes.batch.dataset import read_dataset
 from hermes.batch.distribution import Draw, choose, distribution
 from hermes.batch.folder import SCHEMA, RunFolder, RunMeta, Session
-from hermes.batch.identity import fingerprint
+from hermes.batch.identity import fingerprint, session_name
 from hermes.batch.merge import merge, offered_tools
 from hermes.batch.output import restore_batches
 from hermes.batch.plan import Item, Plan, plan_new, plan_resume
@@ -92,9 +92,11 @@ async def run_job(
             return await _finish_only(prepared, say, wall, threads)
         async with open_engine(prepared.settings) as engine:
             session = await threads.run(_Session.begin, prepared, engine, options, held, wall)
+            engine.keep_only(session.half_done)
             for note in session.notes:
                 display.note(note)
             cause = await session.work(engine, display, switch, ask, options.yes, hold)
+            session.half_done = session.of_plan(engine.begun())
         return await session.end(cause, display, say, threads)
 
 
@@ -188,6 +190,8 @@ class _Session:
         self.wall = wall
         self.notes: list[str] = []
         self.offered: list[str] = []
+        #: Rollouts of the plan that an earlier process left half-done, or this one does.
+        self.half_done: Mapping[str, Item] = {}
         self.started = wall()
         index = prepared.index
         self.earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
@@ -224,7 +228,10 @@ class _Session:
             sessions=old.sessions if old is not None else (),
         )
         session = cls(prepared, meta, draws, wall)
+        session.half_done = session.of_plan(engine.begun())
         session.notes = _notes(prepared, draws, table.missing)
+        if session.half_done:
+            session.notes.append(f"{len(session.half_done)} half-done rollouts go on from their last step")
         session.open_session(record)
         session.restore()
         return session
@@ -248,10 +255,23 @@ class _Session:
         """Put right what the last process left."""
         prepared = self.prepared
         self.offered = offered_tools(self.meta, prepared.index)
-        prepared.folder.remove_workspaces()
+        prepared.folder.remove_workspaces(self._kept())
         done = restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size)
         if str(done):
             self.notes.append(f"put right after the last stop: {done}")
+
+    def of_plan(self, begun: Collection[str]) -> dict[str, Item]:
+        """Those of the half-done rollouts that are to be run, by name."""
+        if not begun:
+            return {}
+        names = ((session_name(item.key, item.attempt), item) for item in self.prepared.plan.items)
+        return {name: item for name, item in names if name in begun}
+
+    def _kept(self) -> set[Path]:
+        """What half-done rollouts go on with."""
+        folder = self.prepared.folder
+        places = {folder.workspace(item.index, item.rollout) for item in self.half_done.values()}
+        return places | {folder.state / name for name in self.half_done}
 
     async def work(
         self, engine: Engine, display: Display, switch: StopSwitch, ask: Ask | None, yes: bool, hold: Hold
@@ -312,7 +332,9 @@ class _Session:
     def _merge(self, cause: StopCause | None) -> None:
         prepared = self.prepared
         if not prepared.settings.keep_workspaces:
-            prepared.folder.remove_workspaces()
+            prepared.folder.remove_workspaces(self._kept())
+        if not self.half_done:
+            prepared.folder.remove_journal()
         if self.meta.sessions and self.meta.sessions[-1].started_at == self.started:
             last = msgspec.structs.replace(
                 self.meta.sessions[-1],

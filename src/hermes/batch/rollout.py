@@ -6,7 +6,7 @@ The batch knows no model, no tool and no supervisor; it hands a `RolloutRequest`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -125,7 +125,21 @@ class Engine(Protocol):
         """The toolsets there are, with the names of their tools."""
 
     async def run(self, request: RolloutRequest) -> RolloutResult:
-        """Carry one rollout out. Failures come back as a result; cancellation stops it and its commands."""
+        """Carry one rollout out, or go on with it. Failures come back as a result; cancellation stops it and its
+        commands where they stand. An `OperatorError` says that nothing can be carried out any more."""
+
+    def begun(self) -> Collection[str]:
+        """The half-done rollouts, as `identity.session_name` calls them: those under way, and before any has begun
+        what an earlier process left."""
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Let go of all half-done rollouts but these."""
+
+    def settled(self, key: str, attempt: int) -> None:
+        """The record of this attempt is synced: what it would have gone on from may go."""
+
+    def spent(self) -> tuple[int, float]:
+        """Tokens and US dollars used by this process, what is set aside for calls under way included."""
 
     def redact(self, data: bytes) -> bytes:
         """Return encoded JSON without the secrets this process knows: nothing is written before."""

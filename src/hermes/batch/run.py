@@ -121,6 +121,8 @@ class BatchRun:
         self._last: Head | None = None
         self._stall = StallWatch()
         self._threads = Threads(1, hold)
+        self._ended: deque[Head] = deque()
+        self._to_clear = anyio.Event()
 
     async def run(self) -> StopCause | None:
         """Work until nothing is left or something stops the run; return why it stopped, None if it came to its end."""
@@ -131,6 +133,7 @@ class BatchRun:
                 with anyio.CancelScope() as working:
                     async with anyio.create_task_group() as sides:
                         sides.start_soon(self._ticks)
+                        sides.start_soon(self._clear)
                         sides.start_soon(self._drain, working)
                         try:
                             await self._admit(sides.start_soon)
@@ -140,6 +143,7 @@ class BatchRun:
                 self._writer.close()  # however it ends, what was handed over is written first
         if self._writer.broken is not None:
             self._switch.stop(StopCause(kind="storage", message=str(self._writer.broken)))
+        await self._clear_rest()
         self._display.update(self._progress, anyio.current_time())
         return self._switch.cause
 
@@ -185,7 +189,11 @@ class BatchRun:
         try:
             with anyio.CancelScope() as scope:
                 self._clock.enter(item.key, scope)
-                result = await self._attempts.run(item, draw, report)
+                try:
+                    result = await self._attempts.run(item, draw, report)
+                except OperatorError as fault:
+                    self._switch.stop(StopCause(kind="storage", message=str(fault)))
+                    return
             if scope.cancelled_caught:
                 limit = self._settings.row_timeout or 0.0
                 result = failure("timeout", f"ran longer than {limit:g} s (row_timeout), last in phase {running.phase}")
@@ -215,8 +223,23 @@ class BatchRun:
             self._failed_here += 1
             self._check_share()
 
+    async def _clear(self) -> None:
+        """Remove what ended rollouts would have gone on with, in the order in which their records were synced."""
+        while True:
+            await self._to_clear.wait()
+            self._to_clear = anyio.Event()
+            while self._ended:
+                await self._attempts.clear(self._ended[0])
+                self._ended.popleft()
+
+    async def _clear_rest(self) -> None:
+        for head in self._ended:
+            await self._attempts.clear(head)
+
     def _settled(self, head: Head) -> None:
         self._progress.settle(head, anyio.current_time())
+        self._ended.append(head)
+        self._to_clear.set()
         if self._settings.verbose:
             word = "failed" if head.outcome == "failed" else "rejected" if head.reason else "kept"
             why = f": {head.reason} ({head.detail})" if head.reason else ""

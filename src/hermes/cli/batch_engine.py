@@ -54,8 +54,7 @@ class BatchEngine:
             record=self._file,
             replay=self._cassette,
             yolo=self._options.yolo,
-            memory=True,  # the run's folder is the record; a rollout that is cut off starts over
-            traceless=True,
+            journal=RunFolder(self._data_dir, settings.run_name).journal_path,
             state_root=RunFolder(self._data_dir, settings.run_name).state,
         )
         async with open_runtime(parts) as assembly:
@@ -63,12 +62,15 @@ class BatchEngine:
             self._assembly = assembly
             self._say(describe_source(assembly))
             try:
-                yield RuntimeEngine(
+                engine = RuntimeEngine(
                     assembly.runtime,
                     model=assembly.model,
                     choice=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
                     ceiling=select_toolsets(configuration, assembly.runtime.registry).names,
+                    recovery=assembly.recovery,
                 )
+                await engine.look()
+                yield engine
                 self.strayed = tell_tape(assembly.tape, self._say)
             finally:
                 self._assembly = None

@@ -36,12 +36,14 @@ class SessionBudgets:
     def __init__(self, unpriced: Unpriced | None = None) -> None:
         self._unpriced = unpriced
         self._sessions: dict[str, Budget] = {}
+        #: Stands above every session of the process and counts what all of them use; None: nobody asks for that.
+        self.above: Budget | None = None
 
     def new(self, task_id: str, spec: TaskSpec, session_id: str, parent: Budget | None) -> Budget:
         """The budget of a task, under its parent's or its session's."""
         if parent is None and spec.session is not None:
-            parent = self._sessions.setdefault(session_id, Budget(spec.session, SESSION))
-        return Budget(spec.limits, task_id, parent)
+            parent = self._sessions.setdefault(session_id, Budget(spec.session, SESSION, self.above))
+        return Budget(spec.limits, task_id, parent or self.above)
 
     def of(self, session_id: str) -> Budget | None:
         """The budget of a session; None before its first task, and for tasks that share none (batch rows)."""

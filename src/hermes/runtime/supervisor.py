@@ -378,10 +378,11 @@ class Supervisor:
         self.closing = True
         await suspend(list(self.tasks.values()), "the program is ending", self._ending.suspend, patience)
 
-    async def let_go(self, session_id: str, reason: str) -> None:
+    async def let_go(self, session_id: str, reason: str, patience: float | None = None) -> None:
         """Stop a session's tasks where they stand, without an end, and forget them: another process may go on.
-        Commands that run get the time to end that `policy.handover_wait` gives."""
+        Commands that run get `patience` seconds to end; None: what `policy.handover_wait` gives."""
         tasks = [task for task in self.tasks.values() if task.scope.session_id == session_id]
-        await suspend(tasks, reason, self._ending.suspend, self.policy.handover_wait)
+        wait = self.policy.handover_wait if patience is None else patience
+        await suspend(tasks, reason, self._ending.suspend, wait)
         for root in [task for task in tasks if task.parent is None]:
             self.forget(root)
