@@ -100,10 +100,18 @@ async def test_the_choice_of_tools(choice: str, parallel: bool, sent: dict[str, 
 )
 async def test_thinking_has_tokens_within_the_reply(effort: str, max_tokens: int | None, thinking: Any) -> None:
     async with claude([reply("x")]) as (model, server):
-        await message_of(model, ask(reasoning_effort=effort, max_tokens=max_tokens, temperature=0.5))
-    body = server.requests[0].body
-    assert body.get("thinking") == thinking
-    assert ("temperature" in body) == (thinking is None or thinking["type"] == "disabled")
+        await message_of(model, ask(reasoning_effort=effort, max_tokens=max_tokens))
+    assert server.requests[0].body.get("thinking") == thinking
+
+
+async def test_sampling_that_cannot_be_had_is_refused_by_name() -> None:
+    async with claude([reply("x"), reply("x")]) as (model, server):
+        await message_of(model, ask(temperature=0.5, top_p=0.9, reasoning_effort="none"))
+        await message_of(model, ask(temperature=1, reasoning_effort="high"))
+        thinking = await failure_of(model, ask(temperature=0.5, reasoning_effort="high"))
+        seeded = await failure_of(model, ask(seed=7))
+    assert (server.requests[0].body["temperature"], server.requests[0].body["top_p"]) == (0.5, 0.9)
+    assert server.count == 2 and "takes no temperature" in str(thinking) and "takes no seed" in str(seeded)
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,6 @@ async def test_many_tasks_find_the_other_spelling_together() -> None:
             "max_tokens",
             "max_completion_tokens",
         ),
-        ("Unsupported value: 'temperature' does not support 0.5 with this model.", "temperature", None),
     ],
 )
 async def test_a_parameter_that_the_endpoint_does_not_know_is_left_out(
@@ -366,16 +365,36 @@ async def test_a_parameter_that_the_endpoint_does_not_know_is_left_out(
 
     async with served(script) as (model, server):
         for _ in range(2):
-            assert (await message_of(model, ask(max_tokens=9, temperature=0.5))).text == "ok"
+            assert (await message_of(model, ask(max_tokens=9))).text == "ok"
     assert [gone in request.body for request in server.requests] == [True, False, False]
     assert there is None or server.requests[-1].body[there] == 9
 
 
 async def test_a_parameter_that_stays_refused_is_an_error() -> None:
-    script = lambda _request: Status(status=400, message="Unsupported parameter: temperature")  # noqa: E731
+    script = lambda _request: Status(status=400, message="Unsupported parameter: max_tokens")  # noqa: E731
     async with served(script) as (model, server):
-        error = await failure_of(model, ask(temperature=0.5))
+        error = await failure_of(model, ask(max_tokens=5))
     assert error.reason == "format_error" and server.count == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("temperature", "Unsupported value: 'temperature' does not support 0.5 with this model."),
+        ("top_p", "Unsupported parameter: 'top_p' is not supported with this model."),
+        ("seed", "seed: Extra inputs are not permitted"),
+    ],
+)
+async def test_sampling_that_was_asked_for_is_sent_or_refused_by_name(name: str, said: str) -> None:
+    script = lambda _request: Status(status=400, message=said)  # noqa: E731
+    async with served([reply("ok")]) as (model, server):
+        await message_of(model, ask(temperature=0.5, top_p=0.9, seed=7))
+    assert [server.requests[0].body[key] for key in ("temperature", "top_p", "seed")] == [0.5, 0.9, 7]
+    async with served(script) as (model, server):
+        error = await failure_of(model, ask(temperature=0.5, top_p=0.9, seed=7))
+    assert server.count == 1, "it is not asked again without it"
+    assert error.reason == "format_error" and error.permanent and f"takes no {name}" in str(error)
+    assert said.lower() in str(error) and f"Leave {name} out" in str(error)
 
 
 async def test_reasoning_is_sent_back_only_where_asked() -> None:

@@ -92,7 +92,6 @@ async def test_reasoning_that_nobody_can_decrypt_any_more_is_left_out() -> None:
     [
         ("Your organization must be verified to generate reasoning summaries.", "summary"),
         ("Encrypted content is not supported with this model.", "include"),
-        ("Unsupported parameter: 'temperature' is not supported with this model.", "temperature"),
     ],
 )
 async def test_what_an_account_or_a_model_has_not_is_left_out(message: str, part: str) -> None:
@@ -101,9 +100,17 @@ async def test_what_an_account_or_a_model_has_not_is_left_out(message: str, part
 
     async with gpt(script) as (model, server):
         for _ in range(2):
-            assert (await message_of(model, ask(reasoning_effort="low", temperature=0.5))).text == "ok"
+            assert (await message_of(model, ask(reasoning_effort="low"))).text == "ok"
     assert [part in str(request.body) for request in server.requests] == [True, False, False]
     assert server.requests[-1].body["reasoning"]["effort"] == "low"
+
+
+async def test_sampling_is_sent_and_a_seed_that_the_format_has_not_is_refused() -> None:
+    async with gpt([reply("ok")]) as (model, server):
+        await message_of(model, ask(temperature=0.5, top_p=0.9))
+        error = await failure_of(model, ask(seed=7))
+    assert (server.requests[0].body["temperature"], server.requests[0].body["top_p"]) == (0.5, 0.9)
+    assert server.count == 1 and error.permanent and "takes no seed" in str(error)
 
 
 async def test_parts_of_a_summary_are_paragraphs() -> None:

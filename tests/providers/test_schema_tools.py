@@ -93,7 +93,7 @@ def test_a_tiny_model_has_to_call_first_and_may_answer_later_and_must_answer_las
     assert not must and len(schema_of(later)["anyOf"]) == 2
     last, must = model.rewrite(ask(Assistant(calls=(call,)), tool_choice="none"))
     assert not must and "answer" in schema_of(last)["properties"]
-    assert first.temperature == 0.0 and first.max_tokens == 256 and first.tools == ()
+    assert first.extra["temperature"] == 0.0 and first.max_tokens == 256 and first.tools == ()
 
 
 def test_a_larger_model_chooses_and_required_is_kept() -> None:

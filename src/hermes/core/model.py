@@ -75,6 +75,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     reads the deltas as they come, so that an adapter need not save work; such a request goes before others that wait
     for a provider's limit. `affinity` keeps one task on one credential, `tree` names the root of its tree: trees that
     wait for the same limit take turns.
+    `temperature`, `top_p` and `seed` are wishes about sampling: an adapter sends them as they are or raises, and never
+    leaves one out in silence.
     `prefill` are few-shot messages (`{"role", "content"}`) put before the entries and never saved.
     `extra` are provider-specific fields merged into the request body.
     """
@@ -85,6 +87,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: ToolChoice = "auto"
     max_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
     reasoning_effort: str | None = None
     steer_nonce: str = ""
     watched: bool = True

@@ -70,6 +70,8 @@ class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
     watched: Callable[[], bool]
     max_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
     reasoning_effort: str | None = None
     prefill: tuple[Mapping[str, str], ...] = ()
     extra: Mapping[str, object] = {}
@@ -299,6 +301,8 @@ class Turns:
             tool_choice=choice,
             max_tokens=max_tokens,
             temperature=settings.temperature,
+            top_p=settings.top_p,
+            seed=settings.seed,
             reasoning_effort=settings.reasoning_effort,
             steer_nonce=segment.nonce,
             watched=settings.watched(),

@@ -126,6 +126,8 @@ def child_spec(
         unattended=parent.spec.unattended,
         reasoning_effort=chosen.effort or parent.spec.reasoning_effort,
         temperature=parent.spec.temperature,
+        top_p=parent.spec.top_p,
+        seed=parent.spec.seed,
         max_tokens=parent.spec.max_tokens,
         prefill=parent.spec.prefill,
         extra={**({} if chosen.elsewhere else parent.spec.extra), **chosen.extra},

@@ -15,6 +15,7 @@ from hermes.providers.classify import Origin
 from hermes.providers.effort import adaptive_effort, thinking_tokens
 from hermes.providers.http_model import HttpModel
 from hermes.providers.render_anthropic import Message, render
+from hermes.providers.sampling import refuse_sampling, sampling_of
 
 __all__ = ["AnthropicMessages"]
 
@@ -99,8 +100,11 @@ class AnthropicMessages(HttpModel):
             choice = self._tool_choice(request)
             if choice:
                 body["tool_choice"] = choice
-        if request.temperature is not None and not _thinks(thinking):
-            body["temperature"] = request.temperature
+        if request.seed is not None:
+            raise refuse_sampling(self.origin(), "seed", "the Messages format has none")
+        if request.temperature not in (None, 1) and _thinks(thinking):
+            raise refuse_sampling(self.origin(), "temperature", "while it thinks only 1 is allowed")
+        body.update(sampling_of(request))
         body.update(_extra(request, body))
         return encode_json({key: value for key, value in body.items() if key not in self._left_out})
 

@@ -30,6 +30,7 @@ from hermes.providers.endpoint import Endpoint
 from hermes.providers.event_reply import EventReply
 from hermes.providers.http import Body, Outgoing, SessionSource, StreamLimits, StreamTimeout, get_answer, outgoing, post
 from hermes.providers.names import matching, nearest, spellings
+from hermes.providers.sampling import SAMPLING, refuse_sampling, refused_sampling
 
 __all__ = ["HttpModel"]
 
@@ -265,6 +266,8 @@ class HttpModel(ABC):
         for parameter in self.optional:
             if parameter in before or not re.search(rf"\b{re.escape(parameter)}\b", message):
                 continue
+            if getattr(request, parameter, None) is not None and parameter in SAMPLING:
+                return False
             if parameter == "reasoning_effort" and (request.reasoning_effort != "none" or _VALUE.search(message)):
                 return False
             self._left_out = self._left_out | {parameter}
@@ -273,7 +276,10 @@ class HttpModel(ABC):
         return self._left_out != before
 
     def _refused(self, error: ModelError, message: str, request: ModelRequest) -> ModelError:
-        """`error`, or what it means where the endpoint does not know the reasoning that was asked for."""
+        """`error`, or what it means where the endpoint does not know the reasoning or sampling that was asked for."""
+        name = refused_sampling(message, request) if error.reason == "format_error" else ""
+        if name:
+            return refuse_sampling(self.origin(), name, "it refuses the parameter", message, error.status)
         if error.reason != "format_error" or not request.reasoning_effort or not _EFFORT.search(message):
             return error
         return error_of(

@@ -18,6 +18,7 @@ from hermes.providers.effort import openai_effort
 from hermes.providers.endpoint import Endpoint
 from hermes.providers.http_model import HttpModel
 from hermes.providers.render import Conversations
+from hermes.providers.sampling import sampling_of
 
 __all__ = ["Endpoint", "OpenAIChat"]
 
@@ -87,8 +88,7 @@ class OpenAIChat(HttpModel):
         if request.max_tokens is not None:
             newer = host == "api.openai.com" or "max_tokens" in self._left_out
             body["max_completion_tokens" if newer else "max_tokens"] = request.max_tokens
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
+        body.update(sampling_of(request))
         if request.reasoning_effort:
             effort = openai_effort(self.effort_of(request), host)
             if host.endswith("openrouter.ai"):

@@ -15,6 +15,7 @@ from hermes.providers.effort import openai_effort
 from hermes.providers.http_model import HttpModel
 from hermes.providers.render_responses import render
 from hermes.providers.responses_reply import ResponsesReply
+from hermes.providers.sampling import refuse_sampling, sampling_of
 
 __all__ = ["OpenAIResponses"]
 
@@ -89,8 +90,9 @@ class OpenAIResponses(HttpModel):
                 body["parallel_tool_calls"] = False
         if request.max_tokens is not None:
             body["max_output_tokens"] = request.max_tokens
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
+        if request.seed is not None:
+            raise refuse_sampling(self.origin(), "seed", "the Responses format has none")
+        body.update(sampling_of(request))
         if request.affinity and self._host == "api.openai.com":
             body["prompt_cache_key"] = request.affinity
         body.update(self._reasoning(request))

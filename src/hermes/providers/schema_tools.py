@@ -278,18 +278,18 @@ class SchemaTools:
                 text = _call_text(example.thought, example.tool, dict(example.arguments))
                 shown += [{"role": "user", "content": example.prompt}, {"role": "assistant", "content": text}]
         response_format = {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
+        # Our own choice, which an endpoint may refuse; a wish of the caller's is no part of `extra`.
+        calm = {"temperature": 0.0} if request.temperature is None else {}
         return (
-            ModelRequest(
+            msgspec.structs.replace(
+                request,
                 system=system,
                 entries=_plain_entries(request.entries, self._bounds),
+                tools=(),
+                tool_choice="auto",
                 max_tokens=min(request.max_tokens or profile.max_output, profile.max_output),
-                temperature=0.0 if request.temperature is None else request.temperature,
-                reasoning_effort=request.reasoning_effort,
-                steer_nonce=request.steer_nonce,
-                watched=request.watched,
-                affinity=request.affinity,
                 prefill=(*shown, *request.prefill),
-                extra={**request.extra, "response_format": response_format},
+                extra={**calm, **request.extra, "response_format": response_format},
             ),
             must_call,
         )

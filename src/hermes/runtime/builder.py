@@ -122,6 +122,8 @@ class Builder:
                     watched=lambda: supervisor.bus.watched(task.id),
                     max_tokens=spec.max_tokens,
                     temperature=spec.temperature,
+                    top_p=spec.top_p,
+                    seed=spec.seed,
                     reasoning_effort=spec.reasoning_effort,
                     prefill=spec.prefill,
                     extra=spec.extra,

@@ -64,6 +64,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detached: bool = False
     reasoning_effort: str | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
     max_tokens: int | None = None
     prefill: tuple[Mapping[str, str], ...] = ()
     extra: Mapping[str, Any] = {}
