@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import sqlite3
 import time
 from pathlib import Path
@@ -122,10 +123,38 @@ def connect_sqlite(path: Path, migrations: int, durability: Durability, max_page
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        reading = connection.get_execution_options().get("hermes_read")
-        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        db = connection.connection.driver_connection
+        assert isinstance(db, sqlite3.Connection)
+        if connection.get_execution_options().get("hermes_read"):
+            db.execute("BEGIN")
+            return
+        try:
+            _begin_writing(db)
+        except sqlite3.Error as error:
+            raise store_error(error, path, "board") from error
 
     return engine
+
+
+def _begin_writing(db: sqlite3.Connection) -> None:
+    """Begin, asking every few milliseconds while another writes.
+
+    SQLite's own waiting grows to a tenth of a second between two tries, so that of several busy writers one may wait
+    for seconds.
+    """
+    until = time.monotonic() + _BUSY_SECONDS
+    db.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                    raise
+            time.sleep(random.uniform(0.0005, 0.003))
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
 
 
 def _prepare(db: sqlite3.Connection, path: Path, durability: Durability, max_pages: int | None) -> None:
