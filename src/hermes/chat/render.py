@@ -6,6 +6,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from hermes.core.codec import scrub_surrogates
 from hermes.core.messages import Usage
@@ -22,7 +23,9 @@ __all__ = [
     "panel",
     "printable",
     "quantity",
+    "size_text",
     "usage_text",
+    "when",
 ]
 
 #: Complete escape sequences: operating-system commands, control sequences, two-letter ones.
@@ -171,3 +174,20 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
     """Two columns, the first as wide as its longest cell."""
     width = max((columns(left) for left, _ in rows), default=0)
     return [f"{indent}{left}{' ' * (width - columns(left))}  {right}".rstrip() for left, right in rows]
+
+
+def when(seconds: float) -> str:
+    """A time (seconds since the epoch) as local date and minute."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def size_text(size: int) -> str:
+    """Bytes as `950 B`, `12.3 KB`, `4.5 MB`, `1.2 GB`."""
+    if size < 1_000:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("KB", "MB"):
+        amount /= 1_000
+        if amount < 1_000:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1_000:.1f} GB"

@@ -14,10 +14,10 @@ import anyio
 import anyio.to_thread
 import click
 
+from hermes.chat.render import when
 from hermes.cli.chat_cmd import parts_of
 from hermes.cli.options import Sources, home_of, open_sources, options_of
 from hermes.cli.reaching import host_log
-from hermes.cli.screens import when
 from hermes.compose import Parts, bell_of, open_runtime, rung
 from hermes.core.errors import OperatorError
 from hermes.runtime.host import Host

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ import msgspec
 
 from hermes.chat.render import escaped, printable
 
-__all__ = ["print_json", "rows", "size_text", "when"]
+__all__ = ["print_json", "rows"]
 
 
 def print_json(value: Any) -> None:
@@ -33,20 +32,3 @@ def rows(table: Sequence[Sequence[str]], indent: str = "  ") -> str:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         lines.append((indent + "  ".join([*cells, row[-1]])).rstrip())
     return "\n".join(lines)
-
-
-def when(seconds: float) -> str:
-    """A time (seconds since the epoch) as local date and minute."""
-    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
-
-
-def size_text(size: int) -> str:
-    """Bytes as `950 B`, `12.3 KB`, `4.5 MB`, `1.2 GB`."""
-    if size < 1_000:
-        return f"{size} B"
-    amount = float(size)
-    for unit in ("KB", "MB"):
-        amount /= 1_000
-        if amount < 1_000:
-            return f"{amount:.1f} {unit}"
-    return f"{amount / 1_000:.1f} GB"

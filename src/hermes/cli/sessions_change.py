@@ -5,7 +5,6 @@ A session of a living process is never deleted; whether it lives is told by its 
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,11 +14,11 @@ import anyio
 import anyio.to_thread
 import click
 
-from hermes.chat.render import printable
+from hermes.chat.render import printable, size_text, when
+from hermes.chat.sessions_export import FORMATS, copy_files, files_of, rendered, write_document
+from hermes.chat.sessions_read import NotFound, journal, pick, read_whole
 from hermes.cli.options import home_of, open_sources, options_of
-from hermes.cli.screens import print_json, size_text, when
-from hermes.cli.sessions_export import FORMATS, copy_files, files_of, rendered
-from hermes.cli.sessions_read import NotFound, journal, pick, read_whole
+from hermes.cli.screens import print_json
 from hermes.config import Home
 from hermes.core.errors import HermesError, UsageError
 from hermes.observe.retention import Keep, Pruned, Retention
@@ -67,7 +66,7 @@ def export(
         # what a tool brought back must not act on the terminal; a pipe gets it as it is
         click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
         return
-    _write(Path(output), text)
+    write_document(Path(output), text)
     if files:
         copy_files(home.tasks_dir, whole.row.session_id, Path(output + ".files"), found)
     more = f" and {len(found)} files in {output}.files" if files else ""
@@ -165,21 +164,6 @@ def _tell(done: Pruned, keep: Keep, dry_run: bool) -> None:
     )
     if done.unfinished or done.unseen:
         click.echo(f"kept whatever their age: {done.unfinished} unfinished tasks, {done.unseen} results nobody saw")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all, readable for its owner only: a session may hold anything."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text.encode("utf-8", "replace"))
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"-o {path}: {error.strerror or error}. Name a file that can be written.") from None
 
 
 async def _rename(home: Home, wanted: str, title: str) -> SessionRow:

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Cell
 
-from hermes.chat.render import one_line, printable
+from hermes.chat.render import one_line, printable, size_text, when
+from hermes.chat.sessions_read import journal, plain_task, read_whole, said
 from hermes.cli.options import home_of
-from hermes.cli.screens import print_json, rows, size_text, when
+from hermes.cli.screens import print_json, rows
 from hermes.cli.sessions_change import delete, export, prune, rename
-from hermes.cli.sessions_read import journal, plain_task, read_whole, said
 from hermes.config import Home
 from hermes.core.messages import Entry
 from hermes.observe.retention import disk_size

@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from hermes.cli.screens import when
-from hermes.cli.sessions_read import Whole, plain_task, said
+from hermes.chat.render import when
+from hermes.chat.sessions_read import Whole, plain_task, said
 from hermes.core.codec import scrub_surrogates
+from hermes.core.errors import UsageError
 
-__all__ = ["FORMATS", "copy_files", "files_of", "rendered"]
+__all__ = ["FORMATS", "copy_files", "files_of", "rendered", "write_document"]
 
 FORMATS = ("md", "json", "jsonl")
 
@@ -37,6 +38,25 @@ def copy_files(root: Path, session_id: str, target: Path, files: list[dict[str, 
         path = target / file["path"]
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / session_id / file["path"], path)
+
+
+def write_document(path: Path, text: str) -> None:
+    """Write a file whole or not at all, readable for its owner only: a session may hold anything.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode("utf-8", "replace"))
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}. Name a file that can be written.") from None
 
 
 def rendered(whole: Whole, files: list[dict[str, Any]], form: str) -> str:
