@@ -10,9 +10,10 @@ from enum import Enum
 from types import TracebackType
 from typing import Protocol, Self
 
-from hermes.chat.render import Cleaner, fitting, printable
+from hermes.chat.render import Cleaner, fitting, one_line, panel, printable
+from hermes.runtime.approval import Question
 
-__all__ = ["Composer", "Screen", "Signal", "nobody"]
+__all__ = ["Composer", "Screen", "Signal", "Stage", "nobody"]
 
 
 class Signal(Enum):
@@ -57,6 +58,29 @@ class Composer(Protocol):
         """Ring."""
 
 
+class Stage(Protocol):
+    """Where a conversation is shown. Every text is made safe for a screen here, and secrets are replaced."""
+
+    @property
+    def width(self) -> int:
+        """Columns of the screen."""
+
+    def note(self, text: str) -> None:
+        """Show something that is not part of the answer."""
+
+    def delta(self, text: str) -> None:
+        """Show more of the answer."""
+
+    def finish(self) -> None:
+        """The answer is over."""
+
+    def panel(self, title: str, text: str) -> None:
+        """Show a text with a heading."""
+
+    def question(self, question: Question) -> None:
+        """Show what a person is asked."""
+
+
 def nobody(typing: bool) -> None:
     """Nobody is told of typing."""
 
@@ -85,6 +109,21 @@ class Screen:
             return
         for line in lines:
             self._composer.write(line)
+
+    def panel(self, title: str, text: str) -> None:
+        """Print a text with a heading and a rule on its left."""
+        for line in panel(title, text, min(self.width, 100) - 1):
+            self.note(line)
+
+    def question(self, question: Question) -> None:
+        """Print who asks for what, and how to answer."""
+        path = " > ".join(one_line(part, 40) or "conversation" for part in question.path)
+        self.note(f"❓ {path}")
+        self.note(f"   wants to run {question.tool}: {one_line(question.what, 500)}")
+        self.note(f"   {one_line(question.reason, 500)}.")
+        if question.lasting:
+            self.note(f"   s and a cover: {one_line(question.lasting, 300)}")
+        self.note("   y once · s this conversation · a always · n no")
 
     def delta(self, text: str) -> None:
         """More of the answer. Lines longer than the screen are broken where it ends, at a space if there is one."""

@@ -5,19 +5,19 @@ It knows nothing of keys and screens (`composer.py`) and nothing of what a comma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 import msgspec
 
 from hermes.chat.commands import Commands, parse
-from hermes.chat.composer import Composer, Screen, Signal
+from hermes.chat.composer import Composer, Screen, Signal, Stage
+from hermes.chat.hearing import Hearing
 from hermes.chat.isolating import in_worktree
 from hermes.chat.leaving import EXIT_INTERRUPTED, goes_on
-from hermes.chat.notes import commands_awaited, greeting, run_ended, status, stopping, waiting
+from hermes.chat.notes import commands_awaited, greeting, status, stopping, waiting
 from hermes.chat.options import GlobalOptions
 from hermes.chat.questions import Questions
-from hermes.chat.render import one_line
 from hermes.chat.reopening import reopened
 from hermes.chat.stream import Narrator
 from hermes.chat.tree_text import one_row
@@ -25,17 +25,7 @@ from hermes.chat.unseen_text import show_unseen
 from hermes.compose import Assembly, conversation_spec
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import HermesError, OperatorError, StoreError
-from hermes.core.events import (
-    Envelope,
-    StreamRestarted,
-    TaskEnded,
-    TaskPhase,
-    TaskQueued,
-    TaskSuspended,
-    TextDeltaEvent,
-    TurnEnded,
-    TurnStarted,
-)
+from hermes.core.events import Envelope
 from hermes.core.messages import Text
 from hermes.observe.unseen import mark_shown
 from hermes.runtime.control import Found
@@ -65,23 +55,26 @@ class Chat:
         detaches: bool = True,
         terminal: bool = False,
         options: GlobalOptions = NO_OPTIONS,
+        stage: Stage | None = None,
+        tell: Callable[[Envelope], None] | None = None,
     ) -> None:
+        """`stage` shows what is said (default: lines through `composer`), `tell` what happens (default: in notes)."""
         self.assembly = assembly
         self.runtime = assembly.runtime
         self.tree = assembly.runtime.bus.tree
         self.workspace = workspace
-        self.screen = Screen(composer, assembly.redactor.text)
+        self.screen: Stage = stage if stage is not None else Screen(composer, assembly.redactor.text)
         self.session: Session | None = None
         self.runs: list[Task] = []
         self.spec, self.notes = conversation_spec(
             assembly, interactive=True, workspace=workspace, toolsets=toolsets, unattended=False
         )
         self.busy_mode: str = assembly.settings.display.busy_input_mode
-        self._composer = composer
+        self.composer = composer
         self.toolsets = toolsets
         self._source = source
         self._commands = Commands(self)
-        self._questions = Questions(self.screen.note, self.refresh)
+        self.questions = Questions(self.screen.question, self.refresh)
         self._asked = ""  # what was asked to be confirmed
         self._interrupted_at = -TWICE
         self.last_session = ""  # the newest conversation of this run
@@ -94,13 +87,10 @@ class Chat:
         self.detaches = detaches  # whether work goes on when the terminal is left in the middle of it
         self.detached = False  # whether it is to go on after this process
         self._reading = anyio.CancelScope()
-        self._moved = anyio.Event()
-        self._narrator = Narrator(
-            self.tree,
-            self.screen.note,
-            session_id=lambda: self.last_session,
-            progress="verbose" if verbose else assembly.settings.display.tool_progress,
-        )
+        self.moved = anyio.Event()
+        progress = "verbose" if verbose else assembly.settings.display.tool_progress
+        narrator = Narrator(self.tree, self.screen.note, session_id=lambda: self.last_session, progress=progress)
+        self._hearing = Hearing(self, tell if tell is not None else narrator.tell)
         composer.on_typing = self._typing
 
     # -- the run ----------------------------------------------------------------------------------------------------
@@ -112,10 +102,10 @@ class Chat:
             StoreError: the journal broke.
         """
         gate = self.runtime.gate
-        gate.asker = self._questions.ask
-        subscription = self.runtime.bus.subscribe(self._listen, self._watches)
+        gate.asker = self.questions.ask
+        subscription = self.runtime.bus.subscribe(self._hearing.listen, self._hearing.watches)
         try:
-            async with self._composer:
+            async with self.composer:
                 self._note(greeting(self))
                 await show_unseen(self.assembly, self.screen.note)
                 with self._reading:
@@ -127,8 +117,8 @@ class Chat:
                     await self.end_session()
                 self.screen.finish()
                 if self.last_session:
-                    self._composer.write(f"This conversation: hermes sessions show {self.last_session}")
-                    self._composer.write(f"Go on with it: {goes_on(self.last_session)}")
+                    self.composer.write(f"This conversation: hermes sessions show {self.last_session}")
+                    self.composer.write(f"Go on with it: {goes_on(self.last_session)}")
         finally:
             subscription.close()
             gate.asker = None
@@ -138,12 +128,12 @@ class Chat:
 
     async def _next(self) -> None:
         self.refresh()
-        line = await self._composer.read()
+        line = await self.composer.read()
         if line is Signal.INTERRUPT:
             self.interrupt()
         elif isinstance(line, str):
             await self.submit(line)
-        elif self._composer.finished:
+        elif self.composer.finished:
             await self._no_more_lines()
         elif self.confirmed("quit"):
             self.leave()
@@ -151,15 +141,15 @@ class Chat:
     async def _no_more_lines(self) -> None:
         """Nobody can type any more: let what runs come to its end, then leave."""
         self.runtime.gate.asker = None
-        self._questions.take("no")
+        self.questions.take("no")
         while self.turn_runs or self.running():
-            self._moved = anyio.Event()
-            await self._moved.wait()
+            self.moved = anyio.Event()
+            await self.moved.wait()
         self.leave()
 
     async def _reopen(self, session_id: str) -> None:
         """Take a conversation up again, after saying what became of it."""
-        chosen = await reopened(self, self._composer, session_id)
+        chosen = await reopened(self, self.composer, session_id)
         if chosen is None:
             self.last_session = session_id
             self.leave(suspend=True)
@@ -213,8 +203,8 @@ class Chat:
 
     def refresh(self) -> None:
         """Bring prompt and status bar up to date."""
-        prompt = "allow? y/n/a> " if self._questions.open else "> "
-        self._composer.refresh(prompt, status(self))
+        prompt = "allow? y/n/a> " if self.questions.open else "> "
+        self.composer.refresh(prompt, status(self))
 
     # -- lines ------------------------------------------------------------------------------------------------------
 
@@ -224,7 +214,7 @@ class Chat:
         text = line.strip()
         if not text:
             return
-        if self._questions.take(text):
+        if self.questions.take(text):
             return
         parsed = parse(line.rstrip())
         if parsed.name != self._asked:
@@ -351,48 +341,6 @@ class Chat:
     def _typing(self, typing: bool) -> None:
         if self.session is not None:
             self.session.composing(typing)
-
-    def _watches(self, task_id: str) -> bool:
-        view = self.tree.tasks.get(task_id)
-        return view is not None and view.kind == "main"
-
-    def _listen(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, TaskQueued) and event.kind == "main":
-            self.last_session = envelope.session_id
-        if isinstance(event, (TaskEnded, TaskPhase)):
-            self._moved.set()
-        if envelope.session_id == self.last_session:
-            if self._watches(envelope.task_id):
-                self._answer_event(envelope)
-            elif isinstance(event, TaskEnded) and self.tree.tasks[envelope.task_id].kind == "background":
-                self._note(run_ended(self, envelope.task_id, event))
-        self._narrator.tell(envelope)
-
-    def _answer_event(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, TextDeltaEvent):
-            self.screen.delta(event.text)
-        elif isinstance(event, (TurnStarted, TurnEnded, StreamRestarted)):
-            self.screen.finish()
-        elif isinstance(event, TaskPhase) and event.phase == "idle":
-            self.screen.finish()
-            if event.detail and "interrupted" not in event.detail and "stopped by the user" not in event.detail:
-                self.screen.note(f"✗ {one_line(event.detail, 1_000)}")
-                if event.detail.startswith("cost limit"):
-                    self.screen.note("/budget shows what was spent, /budget USD raises the limit; then write on")
-            if self.assembly.settings.display.bell_on_complete:
-                self._composer.bell()
-        elif isinstance(event, TaskSuspended):
-            self.screen.finish()
-            self.screen.note(f"this conversation goes on elsewhere: {one_line(event.reason, 200)}")
-            self.session = None
-            self.leave()
-        elif isinstance(event, TaskEnded):
-            self.screen.finish()
-            if self.session is not None and self.session.task.id == envelope.task_id:
-                self.session = None  # it could not be built, or its process ends: the next line starts another
-                self.screen.note(f"✗ the conversation ended: {one_line(event.error or event.exit_reason, 1_000)}")
 
     def _note(self, lines: Sequence[str]) -> None:
         for line in lines:

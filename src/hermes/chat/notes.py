@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hermes.chat.render import cost, duration, one_line, panel, quantity
+from hermes.chat.render import cost, duration, one_line, quantity
 from hermes.chat.tree_text import one_row
 from hermes.compose import Assembly
 from hermes.core.events import TaskEnded
@@ -73,14 +73,15 @@ def commands_awaited(chat: Chat) -> list[str]:
     return [f"waiting up to {wait:g} s for {commands} running command(s) to end"] if commands and wait else []
 
 
-def run_ended(chat: Chat, task_id: str, event: TaskEnded) -> list[str]:
-    """The end of a background run."""
+def run_ended(chat: Chat, task_id: str, event: TaskEnded) -> None:
+    """Show the end of a background run."""
     task = chat.runtime.supervisor.tasks[task_id]
     number = chat.runs.index(task) + 1 if task in chat.runs else 0
     text = task.result.summary if task.result is not None else event.summary
-    title = f"Hermes (background #{number}) · {duration(event.elapsed)}"
     if event.state in ("completed", "exhausted"):
         note = "\n(incomplete: a limit was reached)" if event.truncated else ""
-        return list(panel(title, chat.assembly.redactor.text(text) + note, min(chat.screen.width, 100) - 1))
-    why = one_line(event.error or event.exit_reason, 300)
-    return [f"✗ background #{number} ({task_id}) {event.status}: {why}"]
+        title = f"Hermes (background #{number}) · {duration(event.elapsed)}"
+        chat.screen.panel(title, chat.assembly.redactor.text(text) + note)
+    else:
+        why = one_line(event.error or event.exit_reason, 300)
+        chat.screen.note(f"✗ background #{number} ({task_id}) {event.status}: {why}")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import anyio
 
-from hermes.chat.render import one_line
 from hermes.runtime.approval import Answer, Question
 
 __all__ = ["Questions"]
@@ -20,13 +19,14 @@ _ANSWERS: dict[str, Answer] = {
 
 
 class Questions:
-    """Asks by `say`; `changed` is called when a question comes or goes."""
+    """Shows a question by `show`; `changed` is called when one comes or goes."""
 
-    def __init__(self, say: Callable[[str], None], changed: Callable[[], None]) -> None:
-        self._say = say
+    def __init__(self, show: Callable[[Question], None], changed: Callable[[], None]) -> None:
+        self._show = show
         self._changed = changed
         self._answered: anyio.Event | None = None
         self._answer: Answer = "no"
+        self.current: Question | None = None
 
     @property
     def open(self) -> bool:
@@ -36,19 +36,14 @@ class Questions:
     async def ask(self, question: Question) -> Answer:
         """Put a question and wait for the answer; whoever calls limits the time."""
         self._answered = answered = anyio.Event()
-        path = " > ".join(one_line(part, 40) or "conversation" for part in question.path)
-        self._say(f"❓ {path}")
-        self._say(f"   wants to run {question.tool}: {one_line(question.what, 500)}")
-        self._say(f"   {one_line(question.reason, 500)}.")
-        if question.lasting:
-            self._say(f"   s and a cover: {one_line(question.lasting, 300)}")
-        self._say("   y once · s this conversation · a always · n no")
+        self.current = question
+        self._show(question)
         self._changed()
         try:
             await answered.wait()
             return self._answer
         finally:
-            self._answered = None
+            self._answered = self.current = None
             self._changed()
 
     def take(self, text: str) -> bool:
