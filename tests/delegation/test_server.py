@@ -19,6 +19,7 @@ from hermes.runtime.session import Session
 from hermes.testing.faults import Fault
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import ProviderServer, Request
+from tests.processes import sleeping
 
 pytestmark = pytest.mark.anyio
 
@@ -93,8 +94,9 @@ async def test_three_reports_come_in_order_though_they_end_in_another(tmp_path: 
 class SixVerbs:
     """The scripts of a parent that uses all six asynchronous tools on three children."""
 
-    def __init__(self, pid_file: Path) -> None:
-        self.pid_file = pid_file
+    def __init__(self, started: Path) -> None:
+        self.started = started
+        self.seconds = f"300.{os.getpid()}"
         self.ids: dict[str, str] = {}
         self.seen: dict[str, list[dict[str, Any]]] = {}
         self.cancelled_at = 0
@@ -107,7 +109,7 @@ class SixVerbs:
             self.ids = dict(zip(("worker", "victim", "quick"), (item["task_id"] for item in given), strict=True))
             self.seen["dispatched"] = given
         if "looked" not in self.seen:
-            if not self.pid_file.exists() or request.turn == 1:
+            if not self.started.exists() or request.turn == 1:
                 looks = [call("check_task", task_id=self.ids[name]) for name in ("worker", "victim")]
                 return reply(calls=[*looks, call("list_tasks")], delay=0.02)
             self.seen["looked"] = given
@@ -130,22 +132,20 @@ class SixVerbs:
         return reply(calls=[call("todo", todos=[])], delay=0.02)
 
     def victim(self, request: Request) -> Reply:
-        return reply(calls=[call("terminal", command=f"echo $$ > {self.pid_file}; sleep 300")])
+        return reply(calls=[call("terminal", command=f"touch {self.started}; sleep {self.seconds}")])
 
     def quick(self, request: Request) -> Reply:
         return reply("quick report")
 
 
 async def test_one_conversation_uses_the_six_verbs(tmp_path: Path) -> None:
-    script = SixVerbs(tmp_path / "pid")
+    script = SixVerbs(tmp_path / "started")
     server = ProviderServer(
         by_goal(parent=script.parent, worker=script.worker, victim=script.victim, quick=script.quick)
     )
     async with server, open_on(server, tmp_path) as h:
         answer = await h.delegate("parent")
-        pid = int((tmp_path / "pid").read_text())
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        assert not await anyio.to_thread.run_sync(sleeping, script.seconds), "a cancelled child leaves no command"
     assert answer["summary"] == "over" and answer["status"] == "completed"
     assert [item["status"] for item in script.seen["dispatched"]] == ["running"] * 3
     worker, victim, listing = script.seen["looked"]

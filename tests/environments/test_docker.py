@@ -23,7 +23,10 @@ from tests.environments.docker_stand_in import StandIn
 from tests.runtime.repository import new_repository
 
 pytestmark = [pytest.mark.anyio, pytest.mark.may_block]
-KEY = CallKey("sa-1", 1, 0)
+#: Looked for in the environments of all processes: another run of these tests has others.
+ONE = f"sa-{os.getpid()}"
+TWO = f"{ONE}0"
+KEY = CallKey(ONE, 1, 0)
 GONE = "owner-gone"
 
 
@@ -45,7 +48,7 @@ async def make(
     made: list[LocalEnvironment] = []
     (tmp_path / "work").mkdir()
 
-    def build(task_id: str = "sa-1", **settings: Any) -> LocalEnvironment:
+    def build(task_id: str = ONE, **settings: Any) -> LocalEnvironment:
         docker = Docker(
             DockerSettings(home="abcdef012345", owner="me", image="some/image:1", **settings),
             source,
@@ -78,13 +81,13 @@ async def test_a_task_has_one_container_with_its_limits_and_it_is_removed(
     (run,) = engine.of("run")
     text = " ".join(run)
     for words in (
-        "--name hermes-abcdef01-sa-1", "--label hermes.owner=me", "--label hermes.home=abcdef012345",
-        "--label hermes.task=sa-1", "--network none", "--cpus 1.5", "--memory 2048m", "--memory-swap 2048m",
+        f"--name hermes-abcdef01-{ONE}", "--label hermes.owner=me", "--label hermes.home=abcdef012345",
+        f"--label hermes.task={ONE}", "--network none", "--cpus 1.5", "--memory 2048m", "--memory-swap 2048m",
         "--pids-limit 99", "--cap-drop ALL", "--security-opt no-new-privileges", f"--user {os.getuid()}:{os.getgid()}",
         f"--volume {tmp_path}/work:{tmp_path}/work", "--volume /data:/data:ro", "--rm", "--init some/image:1 sleep",
     ):  # fmt: skip
         assert words in text, words
-    assert engine.containers == ["hermes-abcdef01-sa-1"]
+    assert engine.containers == [f"hermes-abcdef01-{ONE}"]
     await env.close()
     assert engine.containers == [] and len(engine.of("rm")) == 1
 
@@ -92,7 +95,7 @@ async def test_a_task_has_one_container_with_its_limits_and_it_is_removed(
 async def test_the_image_is_looked_for_and_pulled_once(make: Any, engine: StandIn) -> None:
     await make().run("true", key=KEY)
     assert engine.of("pull") == [["pull", "some/image:1"]]
-    await make("sa-2").run("true", key=KEY)
+    await make(TWO).run("true", key=KEY)
     assert len(engine.of("pull")) == 1, "it is there now"
 
 
@@ -118,25 +121,25 @@ async def test_values_of_variables_stand_in_no_list_of_processes(make: Any, engi
     assert (await env.run("echo $TOKEN $PATH_INFO", key=KEY)).output == "SECRET x\n"
     assert "SECRET" not in str(engine.calls)
     seen = (await env.run("env", key=KEY)).output
-    assert "HERMES_CALL_KEY=sa-1:1:0" in seen and "HERMES_HOME" not in seen, "and nothing of the host's is passed"
+    assert f"HERMES_CALL_KEY={ONE}:1:0" in seen and "HERMES_HOME" not in seen, "and nothing of the host's is passed"
 
 
 async def test_a_killed_command_is_ended_inside_too(make: Any, engine: StandIn) -> None:
     env = make()
     result = await env.run("setsid sleep 300 & sleep 300", key=KEY, timeout=0.3)
     assert result.stopped == "timeout"
-    assert any("HERMES_CALL_KEY=sa-1:1:0" in part for call_ in engine.of("exec") for part in call_[-1:])
-    assert processes_of_call("sa-1:") == []
+    assert any(f"HERMES_CALL_KEY={ONE}:1:0" in part for call_ in engine.of("exec") for part in call_[-1:])
+    assert processes_of_call(f"{ONE}:") == []
 
 
 async def test_what_a_killed_process_left_is_removed_by_the_next(make: Any, engine: StandIn) -> None:
     engine.add("left", owner=GONE, home="abcdef012345", task="t")
     engine.add("living", owner="another", home="abcdef012345", task="t")
     engine.add("foreign", owner=GONE, home="another", task="t")
-    engine.add("hermes-abcdef01-sa-1", owner="another", home="abcdef012345", task="sa-1")
+    engine.add(f"hermes-abcdef01-{ONE}", owner="another", home="abcdef012345", task=ONE)
     env = make()
     await env.run("true", key=KEY)
-    assert engine.containers == ["foreign", "hermes-abcdef01-sa-1", "living"]
+    assert engine.containers == ["foreign", f"hermes-abcdef01-{ONE}", "living"]
     assert len(engine.of("run")) == 2, "its own name was taken by the process that had the task before"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -24,6 +23,7 @@ from hermes.environments.local import LocalEnvironment
 from hermes.environments.process import end_leftovers, processes_of_call
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import ScriptedModel, call, reply
+from tests.processes import sleeping
 
 pytestmark = pytest.mark.anyio
 TOOLSETS = ("terminal", "file", "code_execution", "todo", "delegation")
@@ -124,17 +124,6 @@ with ThreadPoolExecutor(20) as pool:
 """
     (answer,) = await scripts(tmp_path, code, settings={"terminal.max_parallel": 1})
     assert answer["output"].strip() == str(list(range(20))), answer
-
-
-def sleeping(seconds: str) -> list[str]:
-    """Processes that sleep for so long: a number nobody else on this machine uses."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes().split(b"\0")
-            if words[:2] == [b"sleep", seconds.encode()]:
-                found.append(path.parent.name)
-    return found
 
 
 async def test_time_ends_a_script_with_all_it_started(tmp_path: Path) -> None:
