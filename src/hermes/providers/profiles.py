@@ -1,6 +1,6 @@
 """What is known of well-known models beforehand: context window, largest output, prices.
 
-A dated table by name pattern (list prices as of `REVIEWED`, US dollars for a million tokens); the user's own figures win
+A dated table by name pattern (list prices as of `REVIEWED`, US dollars per million tokens); the user's own figures win
 over it, and so does a cost that the provider reports. Open-weight models have no price here: it depends on who serves
 them. A name that matches nothing gets cautious defaults, never an error.
 """
