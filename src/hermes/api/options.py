@@ -55,7 +55,7 @@ def parts_of(options: Options) -> Parts:
     home = find_home(environ)
     loaded = load(home, environ, options.settings)
     settings = loaded.require()
-    keys = find_keys(environ, loaded.dotenv, read_auth_file(home.auth_file))
+    keys = find_keys(environ, loaded.dotenv, read_auth_file(loaded.auth_file), loaded.inherited)
     variables = {**loaded.dotenv, **environ}
     own = options.model if not isinstance(options.model, str) else None
     file, cassette = cassettes(options.record, options.replay)

@@ -39,6 +39,7 @@ COMMANDS: dict[str, _Entry] = {
     "batch": _Entry("hermes.cli.batch_group", "batch", "Run a file of prompts and write training rows."),
     "tools": _Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
     "agents": _Entry("hermes.cli.agents_cmd", "agents", "Look at the agent types that children may be given."),
+    "profile": _Entry("hermes.cli.profile_cmd", "profile", "Named agents with settings and keys of their own."),
     "config": _Entry("hermes.cli.config_cmd", "config", "Read and change settings."),
     "sessions": _Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations, export and remove them."),
     "tasks": _Entry("hermes.cli.tasks_cmd", "tasks", "Look at tasks of any terminal, correct, stop, collect them."),

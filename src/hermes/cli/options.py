@@ -32,6 +32,7 @@ from hermes.credentials import (
 __all__ = [
     "UNSET",
     "GlobalOptions",
+    "Names",
     "Sources",
     "merged",
     "home_of",
@@ -90,12 +91,12 @@ def open_sources(options: GlobalOptions, environ: Mapping[str, str] | None = Non
     environ = os.environ if environ is None else environ
     home = find_home(environ, options.profile)
     loaded = load(home, environ, options.flags())
-    pool = read_auth_file(home.auth_file)
+    pool = read_auth_file(loaded.auth_file)
     return Sources(
         loaded=loaded,
         options=options,
         pool=pool,
-        keys=find_keys(environ, loaded.dotenv, pool),
+        keys=find_keys(environ, loaded.dotenv, pool, loaded.inherited),
         variables={**loaded.dotenv, **environ},
     )
 
@@ -106,7 +107,7 @@ def listened() -> list[signal.Signals]:
     return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-class _Names(click.ParamType[tuple[str, ...]]):
+class Names(click.ParamType[tuple[str, ...]]):
     name = "csv"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
@@ -133,7 +134,7 @@ class _Turns(click.ParamType[int | str | None]):
 
 _OPTIONS: tuple[Callable[[_Command], _Command], ...] = (
     click.option("-m", "--model", default="", metavar="MODEL", help="Model for this run; `embedded` is the local one."),
-    click.option("-t", "--toolsets", type=_Names(), default=None, metavar="CSV", help="Toolsets for this run."),
+    click.option("-t", "--toolsets", type=Names(), default=None, metavar="CSV", help="Toolsets for this run."),
     click.option("--provider", default="", metavar="NAME", help="Provider for this run."),
     click.option(
         "--reasoning",

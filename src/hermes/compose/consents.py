@@ -39,7 +39,7 @@ def gate_of(parts: Parts, redactor: Redactor, store: Store, tape: Tape | None = 
         host_commands=settings.approvals.host_commands,
         timeout=settings.approvals.timeout,
         rules=settings.approvals.rules,
-        private=tuple(map(str, (home.env_file, home.auth_file, home.config_file, home.database))),
+        private=(str(home.config_file), *parts.loaded.private),
         home=(parts.environ or os.environ).get("HOME", ""),
         networked=[
             kind

@@ -67,7 +67,9 @@ def conversation_spec(
         goal=(Text(goal),) if goal else (),
         system=extra_system
         if tiny
-        else conversation_system(chosen, workspace=workspace, finite=not interactive, extra=extra_system),
+        else conversation_system(
+            chosen, workspace=workspace, finite=not interactive, persona=assembly.persona, extra=extra_system
+        ),
         role="orchestrator",
         toolsets=chosen,
         ceiling=chosen,

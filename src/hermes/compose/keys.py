@@ -160,8 +160,9 @@ class KeyPools:
         self._strategies = parts.loaded.settings.credential_pool_strategies
         self.pool = CredentialPool(now=self.now, strategies=self._strategies, cooldowns=cooldowns)
         self._keys = parts.keys
-        self._path = parts.loaded.home.auth_file
+        self._path = parts.loaded.auth_file
         self._home = parts.loaded.home
+        self._pool_home = parts.loaded.pool_home or parts.loaded.home
         self._hold = parts.hold
         self.ask_token: Ask = ask_token
         self.on_secret: Callable[[str], None] = lambda secret: None  # told each new secret, to keep it out of sight
@@ -261,7 +262,7 @@ class KeyPools:
                 _log.warning("what became of the keys is not kept: %s", error)
 
     def _write(self, marks: tuple[Credential, ...]) -> None:
-        self._home.prepare(self._home.run_dir)
+        self._pool_home.prepare(self._pool_home.run_dir)
         write_marks(self._path, marks, self.now())
 
     async def close(self) -> None:

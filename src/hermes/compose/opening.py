@@ -191,6 +191,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
                     settings=settings,
                     endpoint=parts.endpoint,
                     home=home,
+                    persona=parts.loaded.persona,
                     redactor=redactor,
                     model=model,
                     delegation=delegation,
@@ -201,8 +202,8 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
                         hold=parts.hold,
                     ),
                     check=models.check,
-                    tape=tape,
                     workspaces=places.workspaces,
+                    tape=tape,
                 )
     finally:
         with anyio.CancelScope(shield=True):
@@ -323,7 +324,7 @@ def _room(task: Task) -> int:
 def _registry(
     parts: Parts, delegation: Delegation, tasks: Mapping[str, Task], web: Web, boards: BoardToolset
 ) -> ToolsetRegistry:
-    settings, home = parts.loaded.settings, parts.loaded.home
+    settings = parts.loaded.settings
 
     def environment_of(scope: TaskScope) -> Environment:
         task = tasks[scope.task_id]
@@ -336,7 +337,7 @@ def _registry(
             TerminalToolset(environment_of, timeout=settings.terminal.timeout),
             FileToolset(
                 environment_of,
-                denied=(str(home.env_file), str(home.auth_file), str(home.database)),
+                denied=parts.loaded.private,
                 hold=parts.hold,
             ),
             TodoToolset(),

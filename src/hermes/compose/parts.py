@@ -63,7 +63,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """An open runtime with what faces need beside it. `check` raises for a model that cannot be had;
-    `workspaces` makes workspaces of tasks' own; `tape` is what records or replays."""
+    `workspaces` makes workspaces of tasks' own; `tape` is what records or replays;
+    `persona` is who the profile's agent is."""
 
     runtime: Runtime
     settings: Settings
@@ -76,3 +77,4 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     check: Callable[[ModelChoice], None]
     workspaces: Workspaces
     tape: Tape | None = None
+    persona: str = ""

@@ -38,8 +38,10 @@ def read_text(path: Path) -> str | None:
         raise ConfigError(f"{path}:{line}: byte 0x{byte:02x} is not UTF-8. Save the file as UTF-8.") from None
 
 
-def write_file(path: Path, text: str, *, mode: int) -> None:
+def write_file(path: Path, text: str, *, mode: int, keep: bool = True) -> None:
     """Replace a file in one step: written beside it, synced, renamed. A symbolic link stays one.
+
+    `keep` leaves the first text beside it.
 
     An existing file keeps its own mode without the rights of group and others where `mode` has none.
 
@@ -53,7 +55,7 @@ def write_file(path: Path, text: str, *, mode: int) -> None:
         if old is not None:
             mode = (target.stat().st_mode & 0o777) if mode & 0o077 else (target.stat().st_mode & 0o700) | mode
             backup = target.with_name(target.name + ".bak")
-            if not backup.exists():
+            if keep and not backup.exists():
                 _create(backup, old, mode)
         bom = b"\xef\xbb\xbf" if old is not None and old.startswith(b"\xef\xbb\xbf") else b""
         _create(spare, bom + text.encode("utf-8"), mode)

@@ -1,7 +1,7 @@
 """Where everything of one user lives: the home folder and the paths inside it.
 
-A home may be shared with another program of the same name, so nothing here lists, cleans or opens files; it only names
-paths and makes the folder when something is about to be written.
+A home may be shared with another program of the same name, so nothing here cleans or changes files; it names paths,
+reads which profile was chosen for good, and makes the folder when something is about to be written.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
 
 from hermes.core.errors import OperatorError, UsageError
 
-__all__ = ["DEFAULT_PROFILE", "Home", "find_home"]
+__all__ = ["DEFAULT_PROFILE", "Home", "check_profile_name", "find_home", "profile_names", "unknown_profile"]
 
 DEFAULT_PROFILE = "default"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -43,8 +44,28 @@ class Home(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def auth_file(self) -> Path:
-        """The credential pool; read, never written."""
+        """The profile's own credential pool; `Loaded.auth_file` is the one in force."""
         return self.path / "auth.json"
+
+    @property
+    def profile_file(self) -> Path:
+        """What a profile is for and what it inherits from."""
+        return self.path / "profile.yaml"
+
+    @property
+    def persona_file(self) -> Path:
+        """Who the profile's agent is, in the user's words; part of its system text."""
+        return self.path / "SOUL.md"
+
+    @property
+    def chosen_file(self) -> Path:
+        """The name of the profile that is used where none is named."""
+        return self.root / "active_profile"
+
+    def of(self, profile: str) -> Home:
+        """The home of another profile of this root; does not look whether there is one."""
+        path = self.root if profile == DEFAULT_PROFILE else self.root / "profiles" / profile
+        return Home(root=self.root, path=path, profile=profile)
 
     @property
     def database(self) -> Path:
@@ -85,8 +106,34 @@ class Home(msgspec.Struct, frozen=True, kw_only=True):
 _CURE = "Give this user write access to it, or point HERMES_HOME at a folder that can be written."
 
 
+def profile_names(root: Path) -> list[str]:
+    """The profiles below a root, `default` first."""
+    folder = root / "profiles"
+    found = (each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else ()
+    return [DEFAULT_PROFILE, *sorted(name for name in found if _NAME.fullmatch(name) and name != DEFAULT_PROFILE)]
+
+
+def check_profile_name(name: str) -> str:
+    """Return a profile's name. Raises `UsageError` for what cannot be one."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no profile name: use lower-case letters, digits, '-' and '_', not '-' or '_' first."
+        )
+    return name
+
+
+def unknown_profile(name: str, known: list[str]) -> str:
+    """What to say of a profile that is not there: the nearest name, and all of them."""
+    near = get_close_matches(name, known, 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return (
+        f"there is no profile {name!r}.{hint} Known profiles: {', '.join(known)}; `hermes profile create {name}` makes "
+        "one."
+    )
+
+
 def find_home(environ: Mapping[str, str], profile: str | None = None) -> Home:
-    """Find the home: HERMES_HOME, else `~/.hermes`; `profile` picks `<root>/profiles/<profile>`.
+    """Find the home: HERMES_HOME, else `~/.hermes`; in it `profile`, else the one of `hermes profile use`.
 
     Nothing is created. A HERMES_HOME that points into `<root>/profiles` is that profile's home.
 
@@ -102,20 +149,27 @@ def find_home(environ: Mapping[str, str], profile: str | None = None) -> Home:
         if not os.path.isabs(user):
             raise OperatorError("no home folder is known for this user. Set HOME or HERMES_HOME.")
         path = Path(user) / ".hermes"
-    root, current = (path.parent.parent, path.name) if path.parent.name == "profiles" else (path, DEFAULT_PROFILE)
+    if path.parent.name == "profiles":
+        home = Home(root=path.parent.parent, path=path, profile=path.name)
+    else:
+        home = Home(root=path, path=path)
     if profile is None:
-        return Home(root=root, path=path, profile=current)
-    if profile == DEFAULT_PROFILE:
-        return Home(root=root, path=root)
-    if not _NAME.fullmatch(profile):
-        raise UsageError(
-            f"{profile!r} is no profile name: use lower-case letters, digits, '-' and '_', not '-' or '_' first."
-        )
-    chosen = root / "profiles" / profile
-    if not chosen.is_dir():
-        names = (
-            sorted(entry.name for entry in chosen.parent.iterdir() if entry.is_dir()) if chosen.parent.is_dir() else []
-        )
-        known = ", ".join([DEFAULT_PROFILE, *names])
-        raise UsageError(f"there is no profile {profile!r} ({chosen} is missing). Known profiles: {known}.")
-    return Home(root=root, path=chosen, profile=profile)
+        return home if home.profile != DEFAULT_PROFILE else _chosen(home)
+    return _existing(home.of(DEFAULT_PROFILE if profile == DEFAULT_PROFILE else check_profile_name(profile)))
+
+
+def _existing(home: Home, more: str = "") -> Home:
+    if home.profile != DEFAULT_PROFILE and not home.path.is_dir():
+        raise UsageError(unknown_profile(home.profile, profile_names(home.root)) + more)
+    return home
+
+
+def _chosen(home: Home) -> Home:
+    try:
+        name = home.chosen_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return home
+    if not name or name == DEFAULT_PROFILE:
+        return home
+    more = f" ({home.chosen_file} names it; `hermes profile use default` changes that.)"
+    return _existing(home.of(check_profile_name(name)), more)

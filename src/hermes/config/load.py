@@ -1,4 +1,4 @@
-"""Settings from all their places: command line > `config.yaml` > environment and `.env` > defaults.
+"""Settings from all their places: command line > `config.yaml` > environment and `.env` > inherited > defaults.
 
 Every value keeps where it came from, every problem its line. Nothing is written, and nothing is put into the process's
 environment. The YAML package is imported only when there is a file to read.
@@ -16,7 +16,9 @@ import msgspec
 
 from hermes.config.dotenv import read_dotenv
 from hermes.config.files import read_text
-from hermes.config.home import Home
+from hermes.config.home import DEFAULT_PROFILE, Home
+from hermes.config.inherit import dropped, has_model_keys, is_passed_on, joined, passed_variables
+from hermes.config.profiles import private_paths, read_persona, read_profile
 from hermes.config.schema import FIELDS, KNOWN_UNUSED, SECTIONS, Settings
 from hermes.config.values import Misfit, convert_value, nearest_key, substitute
 from hermes.core.errors import ConfigError, UsageError
@@ -43,7 +45,10 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """The settings and their story.
 
     `sources` says for each key where its value came from: `command line`, `config.yaml:12`, `NAME (environment)`,
-    `NAME (.env)` or `default`. `dotenv` holds the variables of `.env`, which are in no environment.
+    `NAME (.env)` or `default`, with ` of PROFILE` where it is inherited. `dotenv` holds the variables of `.env` and the
+    inherited ones, which are in no environment; `inherited` says of the latter whose they are. `auth_file` is the
+    credential pool in force, `values` the settings by their dotted keys. `persona` is who the agent is in its
+    user's words; `private` are the paths that no tool may read.
     """
 
     home: Home
@@ -51,6 +56,16 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, str]
     problems: tuple[Problem, ...]
     dotenv: dict[str, str]
+    inherited: dict[str, str] = {}
+    pool_home: Home | None = None
+    values: dict[str, Any] = {}
+    persona: str = ""
+    private: tuple[str, ...] = ()
+
+    @property
+    def auth_file(self) -> Path:
+        """The credential pool in force: the profile's own, else that of the one it inherits from."""
+        return (self.pool_home or self.home).auth_file
 
     def require(self) -> Settings:
         """Return the settings if all of them can be used.
@@ -93,24 +108,46 @@ class _Collector:
         self._home = home
         self._environ = environ
         self._dotenv = dotenv
+        self._taken: dict[str, Any] = {}
+        self.own: set[str] = set()
+
+    def inherit(self, above: Loaded, *, everything: bool) -> None:
+        for key, source in above.sources.items():
+            own = source == "default" or source.endswith("(environment)")
+            if is_passed_on(key, everything=everything) and not own:
+                value = above.values[key]
+                whose = source if " of " in source else f"{source} of {above.home.profile}"
+                self._taken[key] = self.values[key] = value
+                self.sources[key] = whose
+        self.problems.extend(
+            problem
+            for problem in above.problems
+            if problem.level != "note" and is_passed_on(problem.key, everything=everything)
+        )
+
+    def settle(self) -> None:
+        for key in dropped(self.own):
+            self.values[key], self.sources[key] = FIELDS[key].default, "default"
 
     def add(self, level: Literal["error", "warning", "note"], key: str, message: str) -> None:
         self.problems.append(Problem(level=level, key=key, message=message))
 
     def put(self, key: str, value: Any, source: str, place: str) -> None:
         try:
-            self.values[key], remark = convert_value(key, value)
+            own, remark = convert_value(key, value)
         except Misfit as error:
             self.add("error", key, f"{place}: {key}: {error}.")
             return
+        self.values[key] = joined(self._taken.get(key), own)
         self.sources[key] = source
+        self.own.add(key)
         if remark:
             self.add("note", key, f"{place}: {key}: {remark}.")
 
-    def environment(self) -> None:
+    def environment(self, dotenv: Mapping[str, str]) -> None:
         for key, field in FIELDS.items():
             for name in field.env:
-                where = ((self._environ, "environment"), (self._dotenv, ".env"))
+                where = ((self._environ, "environment"), (dotenv, ".env"))
                 found = next(((each[name], label) for each, label in where if each.get(name)), None)
                 if found is not None:
                     self.put(key, found[0], f"{name} ({found[1]})", f"{found[1]}, {name}")
@@ -179,14 +216,23 @@ def load(home: Home, environ: Mapping[str, str] | None = None, flags: Mapping[st
         ConfigError: a file cannot be parsed, or a flag is no setting.
         UsageError: a flag's value cannot be used.
     """
-    environ = os.environ if environ is None else environ
+    return _load(home, os.environ if environ is None else environ, flags or {}, ())
+
+
+def _load(home: Home, environ: Mapping[str, str], flags: Mapping[str, Any], heirs: tuple[str, ...]) -> Loaded:
+    above, everything = _above(home, environ, (*heirs, home.profile))
     dotenv = read_dotenv(home.env_file)
-    found = _Collector(home, environ, dotenv)
-    found.environment()
+    own_keys = home.auth_file.exists() or has_model_keys(dotenv)
+    theirs = _variables(above, model_keys=not own_keys) if above is not None and everything else {}
+    theirs = {name: value for name, value in theirs.items() if name not in dotenv}
+    found = _Collector(home, environ, {**theirs, **dotenv})
+    if above is not None:
+        found.inherit(above, everything=everything)
+    found.environment(dotenv)
     document = read_document(home.config_file)
     if document is not None:
         found.document(document)
-    for key, value in (flags or {}).items():
+    for key, value in flags.items():
         if key not in FIELDS:
             raise ConfigError(_no_setting(key))
         try:
@@ -194,14 +240,44 @@ def load(home: Home, environ: Mapping[str, str] | None = None, flags: Mapping[st
         except Misfit as error:
             raise UsageError(f"{key} on the command line: {error}.") from None
         found.sources[key] = "command line"
+        found.own.add(key)
         found.problems = [problem for problem in found.problems if problem.key != key]
+    found.settle()
     return Loaded(
         home=home,
         settings=found.settings(),
         sources=found.sources,
         problems=tuple(found.problems),
-        dotenv=dotenv,
+        dotenv={**theirs, **dotenv},
+        inherited={name: _whose(above, name) for name in theirs} if above is not None else {},
+        pool_home=(above.pool_home or above.home) if above is not None and everything and not own_keys else None,
+        values=found.values,
+        persona=read_persona(home),
+        private=private_paths(home),
     )
+
+
+def _above(home: Home, environ: Mapping[str, str], heirs: tuple[str, ...]) -> tuple[Loaded | None, bool]:
+    """What the profile of `home` builds on, and whether it inherits all of it or the board alone."""
+    if home.profile == DEFAULT_PROFILE:
+        return None, False
+    origin = read_profile(home).inherits
+    other = home.of(origin or DEFAULT_PROFILE)
+    if origin is not None and (origin in heirs or not other.path.is_dir()):
+        why = "which inherits from it in turn" if origin in heirs else f"and {other.path} is missing"
+        raise ConfigError(f"{home.profile_file}: it inherits from {origin!r}, {why}. Write another one there.")
+    return _load(other, environ, {}, heirs), origin is not None
+
+
+def _variables(above: Loaded, *, model_keys: bool) -> dict[str, str]:
+    settings = above.settings
+    named = {entry.key_env for entry in (*settings.providers.values(), *settings.custom_providers)}
+    named.update(entry.key_env for entry in settings.fallbacks)
+    return passed_variables(above.dotenv, named, model_keys=model_keys)
+
+
+def _whose(above: Loaded, name: str) -> str:
+    return above.inherited.get(name) or above.home.profile
 
 
 def _no_setting(key: str) -> str:

@@ -104,8 +104,15 @@ def checked_url(url: str, where: str) -> str:
     return url.rstrip("/")
 
 
-def find_keys(environ: Mapping[str, str], dotenv: Mapping[str, str], pool: Iterable[PoolEntry] = ()) -> tuple[Key, ...]:
+def find_keys(
+    environ: Mapping[str, str],
+    dotenv: Mapping[str, str],
+    pool: Iterable[PoolEntry] = (),
+    inherited: Mapping[str, str] | None = None,
+) -> tuple[Key, ...]:
     """All keys, best first: of the environment, of `.env`, of the pool; each time in the order of `PROVIDERS`.
+
+    `inherited` says of variables in `dotenv` whose profile's they are.
 
     Beside each `…_API_KEY` its `…_BASE_URL` says which server it belongs to. A `…_BASE_URL` on this machine, or of one
     of the servers that want no key, counts without one.
@@ -118,25 +125,31 @@ def find_keys(environ: Mapping[str, str], dotenv: Mapping[str, str], pool: Itera
     found: list[Key] = []
     for variables, label in ((environ, "environment"), (dotenv, ".env")):
         for name, prefix, address in PROVIDERS:
-            variable = f"{prefix}_BASE_URL"
+            variable, named = f"{prefix}_BASE_URL", f"{prefix}_API_KEY"
             own = variables.get(variable, "").strip()
             given = own or environ.get(variable, "").strip() or dotenv.get(variable, "").strip()
             url = checked_url(given, variable) if given else address
-            secret = variables.get(f"{prefix}_API_KEY", "").strip()
+            secret = variables.get(named, "").strip()
             if secret:
                 found.append(
                     Key(
                         provider=name,
                         base_url=url,
                         secret=secret,
-                        source=f"{prefix}_API_KEY ({label})",
-                        variable=f"{prefix}_API_KEY",
-                        entry=marks.get((name, f"env:{prefix}_API_KEY")),
+                        source=f"{named} ({_place(label, named, inherited)})",
+                        variable=named,
+                        entry=marks.get((name, f"env:{named}")),
                     )
                 )
             elif own and (is_local(url) or name in KEYLESS):
-                found.append(Key(provider=name, base_url=url, secret="", source=f"none, {variable} ({label})"))
+                place = _place(label, variable, inherited)
+                found.append(Key(provider=name, base_url=url, secret="", source=f"none, {variable} ({place})"))
     return (*found, *_pool_keys(pool))
+
+
+def _place(label: str, variable: str, inherited: Mapping[str, str] | None) -> str:
+    whose = (inherited or {}).get(variable) if label == ".env" else None
+    return f"{label} of {whose}" if whose else label
 
 
 def _pool_keys(pool: Iterable[PoolEntry]) -> list[Key]:

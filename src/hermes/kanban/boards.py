@@ -86,7 +86,7 @@ class Boards:
         """Where a board's rows are. Does not look whether it exists."""
         if self.url is not None:
             return Location(slug=slug, url=self.url)
-        return Location(slug=slug, path=(self.root if slug == DEFAULT_BOARD else self.folder(slug)) / FILE)
+        return Location(slug=slug, path=self._file(slug))
 
     def names(self) -> list[str]:
         """Boards that exist, `default` first."""
@@ -99,6 +99,15 @@ class Boards:
                 found.update(each.name for each in base.iterdir() if (each / FILE).is_file() or _is_ours(each))
         found.discard(DEFAULT_BOARD)
         return [DEFAULT_BOARD, *sorted(found)]
+
+    def existing(self) -> list[str]:
+        """Boards that have rows already; to open one of these makes nothing."""
+        if self.url is not None:
+            return sorted(postgres_boards(self.url))
+        return [name for name in self.names() if self._file(name).is_file()]
+
+    def _file(self, slug: str) -> Path:
+        return (self.root if slug == DEFAULT_BOARD else self.folder(slug)) / FILE
 
     def current(self, flag: str | None = None) -> str:
         """Which board is meant: `flag`, HERMES_KANBAN_BOARD, the profile's own, `<root>/kanban/current`, default.

@@ -25,9 +25,16 @@ _ASYNC = (
 _FINITE = "This is a single request: nobody can answer questions. Finish the work and give the final answer."
 
 
-def conversation_system(toolsets: Sequence[str], *, workspace: str, finite: bool, extra: str = "") -> str:
-    """The system text for a conversation with these toolsets. `extra` is text of the caller's, put last."""
+def conversation_system(
+    toolsets: Sequence[str], *, workspace: str, finite: bool, persona: str = "", extra: str = ""
+) -> str:
+    """The system text for a conversation with these toolsets.
+
+    `persona` is who the agent is in its user's words; `extra` is text of the caller's, put last.
+    """
     parts = [_BASE]
+    if persona:
+        parts.append(f"Who you are, in the words of your user:\n\n{persona}")
     if "terminal" in toolsets:
         parts.append(_TERMINAL.format(workspace=workspace))
     if "delegation" in toolsets:

@@ -19,10 +19,11 @@ from hermes.core.errors import OperatorError
 from hermes.core.ids import IdSource, random_hex
 from hermes.store.ops import OwnerRow
 
-__all__ = ["Owner", "is_gone", "take_ownership"]
+__all__ = ["Owner", "is_gone", "living_owners", "take_ownership"]
 
 
-def _lock_path(home: Path, owner_id: str) -> Path:
+def lock_path(home: Path, owner_id: str) -> Path:
+    """Where the lock of an owner is."""
     return home / "run" / f"{owner_id}.lock"
 
 
@@ -64,12 +65,13 @@ def take_ownership(home: Path, ids: IdSource = random_hex) -> Owner:
         OperatorError: `<home>/run` cannot be made or written, or locks do not work there.
     """
     owner_id = ids(16)
-    path = _lock_path(home, owner_id)
+    path = lock_path(home, owner_id)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(descriptor, b"%d\n" % os.getpid())  # for people and for `hermes update`; the lock proves the life
         except BaseException:
             os.close(descriptor)
             raise
@@ -81,13 +83,22 @@ def take_ownership(home: Path, ids: IdSource = random_hex) -> Owner:
     return Owner(owner_id, path, descriptor)
 
 
+def owner_pid(home: Path, owner_id: str) -> int:
+    """The number of an owner's process as it wrote it; 0 where it did not."""
+    try:
+        text = lock_path(home, owner_id).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdecimal() else 0
+
+
 def is_gone(home: Path, owner_id: str) -> bool:
     """True if the owner's process is proven to have ended.
 
     Raises:
         OperatorError: the lock file cannot be looked at.
     """
-    path = _lock_path(home, owner_id)
+    path = lock_path(home, owner_id)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -105,3 +116,8 @@ def is_gone(home: Path, owner_id: str) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def living_owners(home: Path) -> list[str]:
+    """The owners whose processes live. Raises as `is_gone`."""
+    return [path.stem for path in sorted((home / "run").glob("*.lock")) if not is_gone(home, path.stem)]

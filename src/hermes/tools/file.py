@@ -99,7 +99,7 @@ class FileAccess:
     def check(self, path: str) -> PathKind | None:
         """What `path` stands for, if a file may be there (blocking). Raises ToolError."""
         if self.denied(path):
-            raise ToolError(f"{path} holds credentials and is not available to tools.")
+            raise ToolError(f"{path} holds credentials or is another profile's, and is not available to tools.")
         kind = self.kind(path)
         if kind == "folder":
             raise ToolError(f"{path} is a directory; use search_files or terminal to look into it.")

@@ -1,0 +1,249 @@
+"""`hermes profile`: named agents of this home, each with settings, keys, persona and sessions of its own.
+
+A new one runs on what the one it was made from runs on, by reference; `create` says what that is.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+import msgspec
+
+from hermes.chat.render import printable
+from hermes.cli.options import GlobalOptions, home_of, open_sources, options_of, refused
+from hermes.cli.screens import print_json, rows
+from hermes.compose.boards import busy_cards
+from hermes.config import Home, find_home
+from hermes.config.home import DEFAULT_PROFILE, check_profile_name, profile_names, unknown_profile
+from hermes.config.profiles import (
+    change_profile,
+    choose_profile,
+    create_profile,
+    delete_profile,
+    heirs,
+    read_profile,
+)
+from hermes.core.errors import HermesError, OperatorError, UsageError
+from hermes.credentials.sources import NotConfigured
+from hermes.store.owner import living_owners
+
+__all__ = ["Standing", "profile", "standing"]
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile and what it would run on now. `trouble` says why it cannot run, empty if it can."""
+
+    name: str
+    active: bool
+    path: str
+    description: str
+    inherits: str | None
+    model: str = ""
+    provider: str = ""
+    server: str = ""
+    key: str = ""
+    model_from: str = ""
+    persona: bool = False
+    trouble: str = ""
+
+
+def standing(home: Home, active: str, options: GlobalOptions) -> Standing:
+    """What is written of a profile and what it would run on. Never raises for what is wrong with it."""
+    whose = msgspec.structs.replace(options, profile=home.profile, model="", provider="")
+    known: dict[str, Any] = {"name": home.profile, "active": home.profile == active, "path": str(home.path)}
+    try:
+        written = read_profile(home)
+        known |= {"description": written.description, "inherits": written.inherits}
+        sources = open_sources(whose)
+        sources.loaded.require()
+        endpoint = sources.endpoint()
+    except HermesError as error:
+        known = {"description": "", "inherits": None, **known}
+        why = "neither a key nor a server is configured" if isinstance(error, NotConfigured) else str(error)
+        return Standing(**known, persona=home.persona_file.is_file(), trouble=why)
+    return Standing(
+        **known,
+        model=endpoint.model,
+        provider=endpoint.provider,
+        server=endpoint.base_url,
+        key=endpoint.key_source,
+        model_from=sources.loaded.sources["model.default"],
+        persona=bool(sources.loaded.persona),
+    )
+
+
+def _runs_on(found: Standing) -> str:
+    if found.trouble:
+        return f"nothing yet: {found.trouble}"
+    source = "" if found.model_from == "default" else f" ({found.model_from})"
+    place = f"{found.provider}, {found.server}" if found.server else found.provider
+    return f"{found.model or 'the one model of its server'}{source} at {place}, key: {found.key}"
+
+
+def _named(context: click.Context, name: str | None) -> Home:
+    here = home_of(context)
+    if name is None:
+        return here
+    if name not in profile_names(here.root):
+        raise UsageError(unknown_profile(name, profile_names(here.root)))
+    return here.of(name)
+
+
+@click.group(
+    epilog='\b\nExamples:\n  hermes profile create coder --description "Writes code and tests"\n'
+    "  hermes profile list\n  hermes -p coder chat\n  hermes profile use coder"
+)
+def profile() -> None:
+    """Named agents, each with settings, keys, persona and sessions of its own.
+
+    They share this home's boards. The persona of a profile is the file SOUL.md in its folder.
+    """
+
+
+@profile.command(
+    "create",
+    epilog='\b\nExamples:\n  hermes profile create researcher --description "Reads sources, writes reports"\n'
+    "  hermes profile create careful --clone-from coder",
+)
+@click.argument("name")
+@click.option("--description", default="", metavar="TEXT", help="What it is good at; others choose it by this.")
+@click.option("--clone", is_flag=True, help="Copy config.yaml and SOUL.md too; keys are never copied.")
+@click.option("--clone-from", default=None, metavar="NAME", help="The same from that profile.")
+@click.option("--no-alias", is_flag=True, hidden=True)
+@click.option("--no-skills", is_flag=True, hidden=True)
+@refused(everything="--clone-all", runtime="--runtime")
+@_json
+@click.pass_context
+def create(
+    context: click.Context, /, name: str, description: str, clone: bool, clone_from: str | None, as_json: bool, **_: Any
+) -> None:
+    """Make a profile. Model, providers and keys are those of the profile in use, until it has its own."""
+    origin = _named(context, clone_from)
+    description = " ".join(description.split())
+    home = create_profile(origin, name, description=description, clone=clone or clone_from is not None)
+    found = standing(home, home_of(context).profile, options_of(context))
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"created {name} in {home.path}")
+    click.echo(f"  runs on {printable(_runs_on(found))}")
+    if found.trouble:
+        click.echo(
+            f"hermes: {name} has nothing to run on; `hermes setup` for all, `hermes -p {name} setup` for it alone",
+            err=True,
+        )
+    if not description:
+        click.echo(f'  say what it is good at, so that work finds it: hermes profile describe {name} --text "…"')
+
+
+@profile.command("list", epilog="\b\nExamples:\n  hermes profile list\n  hermes profile list --json")
+@_json
+@click.pass_context
+def list_(context: click.Context, /, as_json: bool) -> None:
+    """List the profiles; `*` marks the one in use."""
+    here = home_of(context)
+    table = [standing(here.of(name), here.profile, options_of(context)) for name in profile_names(here.root)]
+    if as_json:
+        print_json({"profiles": table})
+        return
+    lines = [
+        ("*" if each.active else "", each.name, "-" if each.trouble else each.model or "?", each.description or "-")
+        for each in table
+    ]
+    click.echo(rows([("", "NAME", "MODEL", "GOOD AT"), *lines], indent=""))
+
+
+@profile.command("show", epilog="\b\nExamples:\n  hermes profile show coder\n  hermes profile show coder --json")
+@click.argument("name", required=False)
+@_json
+@click.pass_context
+def show(context: click.Context, /, name: str | None, as_json: bool) -> None:
+    """Show a profile (the one in use): its folder, what it runs on, what it inherits."""
+    home = _named(context, name)
+    found = standing(home, home_of(context).profile, options_of(context))
+    if as_json:
+        print_json(found)
+        return
+    table = [
+        ("profile", found.name + (" (in use)" if found.active else "")),
+        ("good at", found.description or "(no description set)"),
+        ("folder", found.path),
+        ("runs on", _runs_on(found)),
+        ("inherits", f"from {found.inherits}: model, providers, keys" if found.inherits else "nothing"),
+        ("settings", str(home.config_file) if home.config_file.is_file() else "none of its own"),
+        ("persona", str(home.persona_file) if found.persona else f"none ({home.persona_file} would be it)"),
+    ]
+    click.echo(rows(table, indent=""))
+
+
+@profile.command("use", epilog="\b\nExamples:\n  hermes profile use coder\n  hermes profile use default")
+@click.argument("name")
+@click.pass_context
+def use(context: click.Context, /, name: str) -> None:
+    """Use a profile from now on wherever none is named with -p."""
+    root = find_home(os.environ, DEFAULT_PROFILE)
+    choose_profile(root.of(name if name == DEFAULT_PROFILE else check_profile_name(name)))
+    click.echo(f"{name} is used from now on; -p NAME names another one for a single command")
+
+
+@profile.command(
+    "describe",
+    epilog='\b\nExamples:\n  hermes profile describe coder\n  hermes profile describe coder --text "Fixes bugs"',
+)
+@click.argument("name", required=False)
+@click.option("--text", default=None, metavar="TEXT", help="Set it.")
+@refused(auto="--auto", overwrite="--overwrite", everything="--all")
+@_json
+@click.pass_context
+def describe(context: click.Context, /, name: str | None, text: str | None, as_json: bool) -> None:
+    """Print what a profile is good at, or set it. Whoever gives out work reads this."""
+    home = _named(context, name)
+    if text is not None:
+        found = change_profile(home, description=" ".join(text.split()), description_auto=False)
+    else:
+        found = read_profile(home)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(printable(found.description) or f"(no description set for '{found.name}')")
+
+
+@profile.command("delete", epilog="\b\nExamples:\n  hermes profile delete coder\n  hermes profile delete coder -y")
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@_json
+@click.pass_context
+def delete(context: click.Context, /, name: str, yes: bool, as_json: bool) -> None:
+    """Delete a profile with its settings, keys and sessions. Refused while it works on a card or is open somewhere."""
+    home = _named(context, name)
+    if home.profile != DEFAULT_PROFILE and not heirs(home):
+        _check_idle(context, home)
+        if not yes and not as_json:
+            click.confirm(f"Delete {home.path} with all sessions of {name}?", abort=True)
+    delete_profile(home)
+    if as_json:
+        print_json({"deleted": name, "path": home.path})
+    else:
+        click.echo(f"deleted {name} ({home.path})")
+
+
+def _check_idle(context: click.Context, home: Home) -> None:
+    loaded = open_sources(msgspec.structs.replace(options_of(context), profile=DEFAULT_PROFILE)).loaded
+    running, waiting = busy_cards(loaded.home, loaded.settings, home.profile)
+    if running:
+        raise OperatorError(
+            f"{home.profile} works on {', '.join(running[:3])}{', …' if len(running) > 3 else ''}: "
+            f"`hermes kanban archive {running[0]}` or `block` stops it, or let it end. Nothing was deleted."
+        )
+    if living_owners(home.path):
+        raise OperatorError(f"{home.profile} is open in another terminal or runs in the background: end it first.")
+    if waiting:
+        click.echo(
+            f"hermes: {len(waiting)} open cards stay with {home.profile} ({waiting[0]}, …) and are not worked on until "
+            "they are given to another: hermes kanban assign CARD NAME",
+            err=True,
+        )
