@@ -11,6 +11,7 @@ import msgspec
 from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.folder import RunFolder
 from hermes.batch.merge import merge
+from hermes.batch.plan import total_rollouts
 from hermes.batch.record import open_index
 from hermes.batch.settings import check_run_name
 from hermes.batch.statistics import Tally
@@ -39,10 +40,7 @@ def merge_again(
             meta = msgspec.structs.replace(meta, filters=filters)
             folder.write_meta(meta)
         index = open_index(folder.records_path)
-        rows = folder.read_rows()
-        total = sum(1 for row in rows if not row.gone) * meta.settings.rollouts_per_prompt
-        gone = {row.row_id for row in rows if row.gone}
-        total += sum(1 for key in index.places if key.rpartition(":")[0] in gone)
+        total = total_rollouts(folder.read_rows(), meta.settings.rollouts_per_prompt, index)
         earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
         tally = merge(folder, meta, index, total, earlier, wall)
     ended = tally.kept + tally.rejected.total() + tally.failed.total()

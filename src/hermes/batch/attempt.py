@@ -16,7 +16,7 @@ from hermes.batch.plan import Item
 from hermes.batch.reasoning import split_reasoning
 from hermes.batch.record import Head, Outcome, Record
 from hermes.batch.rollout import Engine, RolloutError, RolloutRequest, RolloutResult, RolloutState
-from hermes.batch.settings import BatchSettings
+from hermes.batch.settings import BatchSettings, routing
 from hermes.batch.threads import Threads
 from hermes.batch.workspace import WorkspaceError, prepare, remove
 from hermes.core.clock import NO_HOLD, Hold
@@ -54,6 +54,8 @@ class Attempts:
         self._system = system
         self._prefill = prefill
         self._threads = Threads(COPY_THREADS, hold)
+        wishes = routing(settings)
+        self._extra = {"provider": wishes} if wishes else {}
 
     async def run(self, item: Item, draw: Draw, report: Callable[[str], None]) -> RolloutResult:
         """Run one item; failures come back as results."""
@@ -84,6 +86,10 @@ class Attempts:
             toolsets=draw.toolsets,
             max_turns=self._settings.max_turns,
             max_tokens=self._settings.max_tokens,
+            temperature=self._settings.temperature,
+            top_p=self._settings.top_p,
+            seed=None if self._settings.seed is None else self._settings.seed + item.rollout,
+            extra=self._extra,
             reasoning_effort=self._settings.reasoning_effort,
             prefill=self._prefill,
             timeout=self._settings.row_timeout,

@@ -20,23 +20,29 @@ __all__ = ["checkpoint", "is_damaged", "write_checkpoint"]
 
 
 def checkpoint(
-    run_name: str, heads: Iterable[Head], batch_size: int, earlier: frozenset[str], now: float
+    run_name: str,
+    heads: Iterable[Head],
+    batch_size: int,
+    earlier: frozenset[str],
+    now: float,
+    rollouts: int = 1,
 ) -> dict[str, Any]:
     """Return the content of the file. `earlier` are the keys that were done before this session began: a batch counts
-    them as skipped. Rows that failed are not done. `now` is seconds since the epoch."""
-    done: list[int] = []
+    them as skipped. Rows that failed are not done, and a row of several `rollouts` is done when all of them are. `now`
+    is seconds since the epoch."""
+    done: Counter[int] = Counter()
     stats: dict[int, Counter[str]] = {}
     for head in heads:
         if head.outcome != "finished":
             continue
-        done.append(head.index)
+        done[head.index] += 1
         batch = stats.setdefault(head.index // batch_size, Counter())
         batch["skipped" if head.key in earlier else "processed"] += 1
         batch["discarded_no_reasoning"] += head.reason == NO_REASONING
     names = ("processed", "skipped", "discarded_no_reasoning")
     return {
         "run_name": run_name,
-        "completed_prompts": sorted(set(done)),
+        "completed_prompts": sorted(index for index, count in done.items() if count >= rollouts),
         "batch_stats": {str(number): {name: stats[number][name] for name in names} for number in sorted(stats)},
         "last_updated": datetime.fromtimestamp(now).isoformat(timespec="seconds"),
     }

@@ -206,6 +206,10 @@ class RuntimeEngine:
             image=request.image,
             reasoning_effort=request.reasoning_effort,
             max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            extra=request.extra,
             prefill=request.prefill,
         )
 

@@ -74,6 +74,8 @@ class RunFolder:
         self.rows_path = self.path / "rows.tsv"
         self.records_path = self.path / "records.jsonl"
         self.lock_path = self.path / "run.lock"
+        #: What a detached run says.
+        self.log_path = self.path / "run.log"
         #: What half-done rollouts go on from.
         self.journal_path = self.path / "run.db"
         self.workspaces = self.path / "workspaces"
@@ -91,7 +93,8 @@ class RunFolder:
     def has_run(self) -> bool:
         """Whether a run has been started here (or something else lives here)."""
         try:
-            return any(entry.name != self.lock_path.name for entry in self.path.iterdir())
+            ours = {self.lock_path.name, self.log_path.name}
+            return any(entry.name not in ours for entry in self.path.iterdir())
         except FileNotFoundError:
             return False
         except NotADirectoryError:

@@ -17,6 +17,8 @@ from typing import Any
 import anyio
 import msgspec
 
+from hermes.batch import steering
+from hermes.batch.accounts import NO_FAILURE, Allowed, balance, redo_reasons, rejected_keys
 from hermes.batch.attempt import Attempts
 from hermes.batch.checkpoint import is_damaged
 from hermes.batch.dataset import read_dataset
@@ -26,6 +28,7 @@ from hermes.batch.identity import fingerprint, session_name
 from hermes.batch.merge import merge, offered_tools
 from hermes.batch.output import restore_batches
 from hermes.batch.plan import Item, Plan, plan_new, plan_resume
+from hermes.batch.prefill import read_prefill
 from hermes.batch.progress import Display, Progress
 from hermes.batch.reasoning import SCRATCHPAD_REQUEST
 from hermes.batch.record import RecordIndex, open_index
@@ -37,7 +40,7 @@ from hermes.batch.threads import Threads
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError, UsageError
 
-__all__ = ["JobOptions", "OpenEngine", "run_job"]
+__all__ = ["JobOptions", "OpenEngine", "prepare", "run_job"]
 
 #: Opens the engine for the settings of a run; what cannot be opened raises, before anything is written.
 OpenEngine = Callable[[BatchSettings], AbstractAsyncContextManager[Engine]]
@@ -45,7 +48,8 @@ OpenEngine = Callable[[BatchSettings], AbstractAsyncContextManager[Engine]]
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a start was asked for. `given` holds the settings by name (fields of `BatchSettings`; None = not given);
-    the others are wishes for this start alone. `retry` are kinds of failures to run again though they would last."""
+    the others are wishes for this start alone. `retry` are kinds of failures to run again though they would last,
+    `redo` what of the ended rollouts (`rejected:REASON`); `allowed` failures leave the exit code at 0."""
 
     given: Mapping[str, Any]
     resume: bool = False
@@ -53,6 +57,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     accept_changes: bool = False
     yes: bool = False
     retry: tuple[str, ...] = ()
+    redo: tuple[str, ...] = ()
+    allowed: Allowed = NO_FAILURE
 
 
 class _Prepared(msgspec.Struct, kw_only=True):
@@ -85,11 +91,11 @@ async def run_job(
     """
     threads = Threads(1, hold)
     with ExitStack() as held:
-        prepared = await threads.run(_prepare, options, data_dir, held)
+        prepared = await threads.run(prepare, options, data_dir, held)
         for note in prepared.notes:
             display.note(note)
         if not prepared.plan.items:
-            return await _finish_only(prepared, say, wall, threads)
+            return await _finish_only(prepared, options.allowed, say, wall, threads)
         async with open_engine(prepared.settings) as engine:
             session = await threads.run(_Session.begin, prepared, engine, options, held, wall)
             engine.keep_only(session.half_done)
@@ -100,7 +106,8 @@ async def run_job(
         return await session.end(cause, display, say, threads)
 
 
-def _prepare(options: JobOptions, data_dir: Path, held: ExitStack) -> _Prepared:
+def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> _Prepared:
+    """Look at everything that can be wrong with the input, and plan. `held` takes the lock; None: nothing is held."""
     given = options.given
     if options.resume and options.overwrite:
         raise UsageError("--resume and --overwrite exclude each other: go on with the old run, or move it aside.")
@@ -120,13 +127,20 @@ def _prepare(options: JobOptions, data_dir: Path, held: ExitStack) -> _Prepared:
             raise UsageError(describe_existing(folder, folder.read_meta(), given))
     dataset = read_dataset(Path(settings.dataset_file), settings.max_samples)
     prefill = read_prefill(settings.prefill_messages_file)
-    held.enter_context(folder.locked())
+    if held is not None:
+        held.enter_context(folder.locked())
     index = RecordIndex() if meta is None else open_index(folder.records_path)
     if meta is None:
-        plan = plan_new(dataset)
+        plan = plan_new(dataset, settings.rollouts_per_prompt)
     else:
         plan = plan_resume(
-            dataset, folder.read_rows(), index, accept_changes=options.accept_changes, retry=options.retry
+            dataset,
+            folder.read_rows(),
+            index,
+            rollouts=settings.rollouts_per_prompt,
+            accept_changes=options.accept_changes,
+            retry=options.retry,
+            redo=rejected_keys(folder, index, redo_reasons(options.redo)),
         )
     notes = []
     if dataset.replaced_surrogates:
@@ -146,33 +160,13 @@ def _known_runs(data_dir: Path) -> str:
     return f"{known}Leave out --resume to start it."
 
 
-def read_prefill(path: str | None) -> tuple[Mapping[str, str], ...]:
-    """Read few-shot messages from a JSON array of {"role", "content"}.
-
-    Raises:
-        UsageError: the file cannot be read or is something else.
-    """
-    if path is None:
-        return ()
-    try:
-        messages = msgspec.json.decode(Path(path).read_bytes(), type=list[dict[str, str]])
-    except OSError as error:
-        raise UsageError(f"cannot read --prefill_messages_file={path}: {error.strerror}.") from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f'{path} is not a JSON array of {{"role", "content"}} messages: {error}.') from error
-    for number, message in enumerate(messages):
-        if set(message) != {"role", "content"} or message["role"] not in ("user", "assistant", "system"):
-            raise UsageError(f'{path}: message {number} needs "role" (user, assistant, system) and "content".')
-    return tuple(messages)
-
-
 async def _finish_only(
-    prepared: _Prepared, say: Callable[[str], None], wall: Callable[[], float], threads: Threads
+    prepared: _Prepared, allowed: Allowed, say: Callable[[str], None], wall: Callable[[], float], threads: Threads
 ) -> int:
     """Nothing is left to run: make every file anew, so that a finished run looks the same however it got there."""
     meta = prepared.meta
     assert meta is not None  # a new run has rows
-    session = _Session(prepared, meta, {}, wall)
+    session = _Session(prepared, meta, {}, wall, allowed)
     await threads.run(session.restore)
     say("nothing is left to run")
     return await session.end(None, None, say, threads)
@@ -182,20 +176,29 @@ class _Session:
     """A start that has taken hold of its folder."""
 
     def __init__(
-        self, prepared: _Prepared, meta: RunMeta, draws: Mapping[str, Draw], wall: Callable[[], float]
+        self,
+        prepared: _Prepared,
+        meta: RunMeta,
+        draws: Mapping[str, Draw],
+        wall: Callable[[], float],
+        allowed: Allowed,
     ) -> None:
+        self.allowed = allowed
         self.prepared = prepared
         self.meta = meta
         self.draws = draws
         self.wall = wall
         self.notes: list[str] = []
         self.offered: list[str] = []
+        #: Rows (index, rollout) that are run again though they are done.
+        self.anew: set[tuple[int, int]] = set()
         #: Rollouts of the plan that an earlier process left half-done, or this one does.
         self.half_done: Mapping[str, Item] = {}
         self.started = wall()
         index = prepared.index
         self.earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
-        self.progress = Progress(total=len(prepared.plan.rows), started=0.0)
+        total = prepared.plan.total(prepared.settings.rollouts_per_prompt, index)
+        self.progress = Progress(total=total, started=0.0)
         self.progress.restore(index.heads())
 
     @classmethod
@@ -227,7 +230,7 @@ class _Session:
             tools=tuple(sorted({*tools, *(old.tools if old is not None else ())})),
             sessions=old.sessions if old is not None else (),
         )
-        session = cls(prepared, meta, draws, wall)
+        session = cls(prepared, meta, draws, wall, options.allowed)
         session.half_done = session.of_plan(engine.begun())
         session.notes = _notes(prepared, draws, table.missing)
         if session.half_done:
@@ -248,6 +251,7 @@ class _Session:
             changes=str(plan.changes) if plan.changes else "",
         )
         self.meta = msgspec.structs.replace(self.meta, sessions=(*self.meta.sessions, entry))
+        steering.forget(self.prepared.folder)
         self.prepared.folder.write_rows(plan.rows)
         self.prepared.folder.write_meta(self.meta)
 
@@ -256,7 +260,8 @@ class _Session:
         prepared = self.prepared
         self.offered = offered_tools(self.meta, prepared.index)
         prepared.folder.remove_workspaces(self._kept())
-        done = restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size)
+        self.anew = {(item.index, item.rollout) for item in prepared.plan.items if item.key in self.earlier}
+        done = restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size, self.anew)
         if str(done):
             self.notes.append(f"put right after the last stop: {done}")
 
@@ -327,7 +332,7 @@ class _Session:
         elapsed = self.wall() - self.started
         for line in last_lines(self.meta.run_name, self.progress, cause, elapsed):
             say(line)
-        return exit_code(self.progress, cause)
+        return exit_code(self.progress, cause, self.allowed)
 
     def _merge(self, cause: StopCause | None) -> None:
         prepared = self.prepared
@@ -339,15 +344,19 @@ class _Session:
             last = msgspec.structs.replace(
                 self.meta.sessions[-1],
                 ended_at=self.wall(),
-                exit_code=exit_code(self.progress, cause),
+                exit_code=exit_code(self.progress, cause, self.allowed),
                 cause=cause.kind if cause is not None else "",
             )
             self.meta = msgspec.structs.replace(self.meta, sessions=(*self.meta.sessions[:-1], last))
             prepared.folder.write_meta(self.meta)
+        if self.anew:  # those that failed this time stand as they stood
+            restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size)
         tally = merge(prepared.folder, self.meta, prepared.index, self.progress.total, self.earlier, self.wall)
         self.progress.kept = tally.kept
         self.progress.rejected = tally.rejected
         self.progress.failed = tally.failed
+        balance(self.progress, prepared.plan.rows, prepared.settings.rollouts_per_prompt, prepared.index)
+        steering.forget(prepared.folder)
 
 
 def _system(settings: BatchSettings, thinking: bool) -> str:
@@ -359,7 +368,8 @@ def _notes(prepared: _Prepared, draws: Mapping[str, Draw], missing: tuple[str, .
     notes = [note for note in prepared.notes if note.startswith("the old run was moved")]
     plan, settings = prepared.plan, prepared.settings
     if prepared.meta is not None:
-        notes.append(f"resuming {settings.run_name}: {len(plan.rows) - len(plan.items)} done, {len(plan.items)} to run")
+        total = plan.total(settings.rollouts_per_prompt, prepared.index)
+        notes.append(f"resuming {settings.run_name}: {total - len(plan.items)} done, {len(plan.items)} to run")
     if plan.changes:
         notes.append(f"the dataset has changed: {plan.changes}")
     drawn = any(item.row.toolsets is None for item in plan.items)

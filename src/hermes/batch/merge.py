@@ -77,7 +77,11 @@ def merge(
     write_manifest(folder, meta, manifest, tools)
     ended = tally.kept + tally.rejected.total() + tally.failed.total()
     write_report(folder, meta, tally, page, total - ended)
-    write_checkpoint(folder.path, checkpoint(meta.run_name, index.heads(), meta.settings.batch_size, earlier, now))
+    settings = meta.settings
+    done = checkpoint(
+        meta.run_name, index.heads(), settings.batch_size, earlier, now, rollouts=settings.rollouts_per_prompt
+    )
+    write_checkpoint(folder.path, done)
     return tally
 
 

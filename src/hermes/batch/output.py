@@ -9,7 +9,7 @@ out (`restore_batches`). Deciding what a rollout is worth happens elsewhere.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import anyio
@@ -208,12 +208,19 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(text for count, text in parts if count)
 
 
-def restore_batches(folder: RunFolder, index: RecordIndex, offered: Sequence[str], batch_size: int) -> Restored:
-    """Bring records and batch files into agreement after whatever happened to the last process."""
+def restore_batches(
+    folder: RunFolder,
+    index: RecordIndex,
+    offered: Sequence[str],
+    batch_size: int,
+    anew: Collection[tuple[int, int]] = (),
+) -> Restored:
+    """Bring records and batch files into agreement after whatever happened to the last process. Rows `anew` (index,
+    rollout) are about to be run again: theirs are taken out."""
     torn = cut_torn_tail(folder.records_path, index.size)
     wanted: dict[int, dict[tuple[int, int], Place]] = {}
     for place in index.ordered():
-        if place.head.outcome == "finished":
+        if place.head.outcome == "finished" and (place.head.index, place.head.rollout) not in anew:
             batch = wanted.setdefault(place.head.index // batch_size, {})
             batch[place.head.index, place.head.rollout] = place
     for path in folder.batch_paths():

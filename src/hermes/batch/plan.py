@@ -15,7 +15,7 @@ from hermes.batch.identity import Changes, compare, rollout_key, row_hash, row_i
 from hermes.batch.record import RecordIndex
 from hermes.core.errors import UsageError
 
-__all__ = ["Item", "Plan", "plan_new", "plan_resume"]
+__all__ = ["Item", "Plan", "plan_new", "plan_resume", "total_rollouts"]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,14 +38,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     changes: Changes = Changes()
     lasting: int = 0
 
+    def total(self, rollouts: int, index: RecordIndex) -> int:
+        """All rollouts of a run of so many `rollouts` a row."""
+        return total_rollouts(self.rows, rollouts, index)
 
-def plan_new(dataset: Dataset) -> Plan:
-    """Plan a run from its beginning: everything is to be run."""
+
+def total_rollouts(rows: Sequence[RowEntry], rollouts: int, index: RecordIndex) -> int:
+    """Count the rollouts of a run of `rollouts` a row; of rows that are gone those that have ended count."""
+    gone = {row.row_id for row in rows if row.gone}
+    ended = sum(1 for key in index.places if key.rpartition(":")[0] in gone) if gone else 0
+    return (len(rows) - len(gone)) * rollouts + ended
+
+
+def plan_new(dataset: Dataset, rollouts: int = 1) -> Plan:
+    """Plan a run from its beginning: everything is to be run, the `rollouts` of a row one after the other."""
     ids = row_ids(row_hash(row.source) for row in dataset.rows)
     rows = tuple(RowEntry(row_id, index) for index, row_id in enumerate(ids))
     items = tuple(
-        Item(key=rollout_key(entry.row_id, 0), row_id=entry.row_id, index=entry.index, row=row)
+        Item(key=rollout_key(entry.row_id, number), row_id=entry.row_id, index=entry.index, row=row, rollout=number)
         for entry, row in zip(rows, dataset.rows, strict=True)
+        for number in range(rollouts)
     )
     return Plan(rows=rows, items=items)
 
@@ -55,13 +67,16 @@ def plan_resume(
     known: Sequence[RowEntry],
     index: RecordIndex,
     *,
+    rollouts: int = 1,
     accept_changes: bool = False,
     retry: Collection[str] = (),
+    redo: Collection[str] = (),
 ) -> Plan:
-    """Plan what is left of a run.
+    """Plan what is left of a run of `rollouts` a row.
 
-    Rows that are done stay done wherever they stand now. Failures are run again, except those that the same row would
-    meet again, unless `retry` names their kind (or "all").
+    Rollouts that are done stay done wherever they stand now. Failures are run again, except those that the same row
+    would meet again, unless `retry` names their kind (or "all"). Those that are
+    done and whose keys are in `redo` are run again too.
 
     Raises:
         UsageError: the dataset has changed and `accept_changes` is not set.
@@ -77,18 +92,21 @@ def plan_resume(
     places = {entry.row_id: entry.index for entry in rows}
     items: list[Item] = []
     lasting = 0
-    for row_id, row in zip(ids, dataset.rows, strict=True):
-        key = rollout_key(row_id, 0)
+    wanted = (
+        (row_id, row, number) for row_id, row in zip(ids, dataset.rows, strict=True) for number in range(rollouts)
+    )
+    for row_id, row, number in wanted:
+        key = rollout_key(row_id, number)
         place = index.places.get(key)
         attempt = 1
         if place is not None:
-            if place.head.outcome == "finished":
+            if place.head.outcome == "finished" and key not in redo:
                 continue
             if place.head.lasting and not {"all", place.head.reason} & set(retry):
                 lasting += 1
                 continue
             attempt = place.head.attempt + 1
-        items.append(Item(key=key, row_id=row_id, index=places[row_id], row=row, attempt=attempt))
+        items.append(Item(key=key, row_id=row_id, index=places[row_id], row=row, rollout=number, attempt=attempt))
     return Plan(rows=tuple(rows), items=tuple(items), changes=changes, lasting=lasting)
 
 
@@ -104,5 +122,6 @@ def _rows(ids: Sequence[str], known: Sequence[RowEntry], index: RecordIndex) -> 
             following += 1
         rows.append(RowEntry(row_id, places[row_id]))
     present = set(ids)
-    ended = (entry for entry in known if entry.row_id not in present and rollout_key(entry.row_id, 0) in index.places)
+    begun = {key.rpartition(":")[0] for key in index.places}
+    ended = (entry for entry in known if entry.row_id not in present and entry.row_id in begun)
     return [*rows, *(RowEntry(entry.row_id, entry.index, True) for entry in ended)]

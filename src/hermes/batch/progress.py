@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress as RichProgress
 
-__all__ = ["BarDisplay", "Display", "LineDisplay", "Progress", "Running", "StallWatch", "Tree", "duration_text"]
+__all__ = ["BarDisplay", "Display", "LineDisplay", "Progress", "Running", "StallWatch", "Tree", "duration_text", "usd"]
 
 #: Draws the tasks that run: at most so many lines of so many columns.
 Tree = Callable[[int, int], Sequence[str]]
@@ -58,6 +58,11 @@ class Progress:
     examples: dict[str, str] = field(default_factory=dict)
     #: Calls of each rollout, and how many of them were denied.
     calls: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Requests that had to be made again, of this session.
+    retries: int = 0
+    #: What each rollout cost in US dollars, where that is known.
+    costs: dict[str, float] = field(default_factory=dict)
+    paid: float = 0.0
 
     def restore(self, heads: Iterable[Head]) -> None:
         """Take in what earlier sessions brought."""
@@ -77,6 +82,9 @@ class Progress:
             self._add(before, -1)
         self.outcomes[head.key] = (head.outcome, head.reason)
         self.calls[head.key] = (head.calls, head.denied)
+        if head.cost_usd is not None:
+            self.paid += head.cost_usd - self.costs.get(head.key, 0.0)
+            self.costs[head.key] = head.cost_usd
         self._add((head.outcome, head.reason), 1)
         if head.reason:
             self.examples.setdefault(head.reason, head.detail)
@@ -100,6 +108,20 @@ class Progress:
         """Rollouts that have not ended, the running ones included."""
         return self.total - self.done
 
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars of all that ended; None where no price is known."""
+        return self.paid if self.costs else None
+
+    @property
+    def expected_usd(self) -> float | None:
+        """What the whole run will have cost if the rest is like what has ended; None where no price is known."""
+        return self.paid / len(self.costs) * self.total if self.costs else None
+
+    def _money(self) -> list[str]:
+        spent, expected = self.cost_usd, self.expected_usd
+        return [f"{usd(spent)} / ~{usd(expected)}"] if spent is not None and expected is not None else []
+
     def line(self, now: float) -> str:
         """Return the state in one line."""
         elapsed = max(now - self.started, 1e-9)
@@ -115,6 +137,8 @@ class Progress:
                 f"waiting {max(self.pending - len(self.running), 0)}",
                 f"{rate:.2f} rows/s",
                 f"{_short(self.tokens)} tokens",
+                *self._money(),
+                *([f"{self.retries} retries"] if self.retries else []),
                 left,
             ]
         )
@@ -124,6 +148,11 @@ class Progress:
         waits = [(_QUOTA.match(item.phase), item.at) for item in self.running.values()]
         left = [max(0.0, float(found[1]) - (now - at)) for found, at in waits if found is not None]
         return f" ({len(left)} wait for quota, up to {duration_text(max(left))})" if left else ""
+
+
+def usd(amount: float) -> str:
+    """Return US dollars as people write them, small amounts with four digits."""
+    return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
 
 
 def _counts(counts: Counter[str]) -> str:

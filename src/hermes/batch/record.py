@@ -16,7 +16,17 @@ import msgspec
 from hermes.batch.rollout import RolloutResult
 from hermes.core.codec import encode_json
 
-__all__ = ["Head", "Outcome", "Record", "RecordIndex", "decode_record", "encode_record", "open_index", "read_record"]
+__all__ = [
+    "Head",
+    "Outcome",
+    "Record",
+    "RecordIndex",
+    "Used",
+    "decode_record",
+    "encode_record",
+    "open_index",
+    "read_record",
+]
 
 Outcome = Literal["finished", "failed"]
 
@@ -87,16 +97,35 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     length: int
 
 
+class Used(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What ended rollouts used, failed ones and earlier attempts included; `cost_usd` as far as prices are known."""
+
+    rollouts: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+    def plus(self, head: Head) -> Used:
+        """This and one rollout more."""
+        return Used(
+            rollouts=self.rollouts + 1,
+            tokens=self.tokens + head.tokens,
+            cost_usd=self.cost_usd + (head.cost_usd or 0.0),
+        )
+
+
 class RecordIndex:
-    """The last record of each rollout, by key. `damaged` counts lines that could not be read."""
+    """The last record of each rollout, by key; `used` counts all of them. `damaged` counts lines that could not be
+    read."""
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
         self.damaged = 0
         self.size = 0
+        self.used = Used()
 
     def add(self, head: Head, offset: int, length: int) -> None:
         """Take a record in; it replaces an earlier one of its key, but a failure never replaces a finished rollout."""
+        self.used = self.used.plus(head)
         known = self.places.get(head.key)
         if known is None or known.head.outcome == "failed" or head.outcome == "finished":
             self.places[head.key] = Place(head, offset, length)

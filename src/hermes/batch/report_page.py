@@ -24,7 +24,7 @@ from hermes.batch.statistics import Tally
 
 __all__ = ["bins", "page"]
 
-# Importing pygal hooks a finder of the old kind into every later import of the program, for maps that are not used here.
+# Importing pygal hooks a finder of the old kind into every later import of the program, for maps unused here.
 sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "pygal"]
 
 #: Bars of a histogram.

@@ -7,7 +7,7 @@ The batch knows no model, no tool and no supervisor; it hands a `RolloutRequest`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -36,8 +36,9 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     `key` is the identity of the rollout, the same over all runs; `index` and `rollout` are its place in the dataset and
     among the rollouts of that row. `system` is the batch's own system text and never becomes part of a row. `workspace`
     and `state_dir` are absolute directories. `image` is that of the container its commands run in; a rollout that asks
-    for one runs nowhere else. `timeout` is seconds of running time, None = none. `report` takes a few
-    words about what the rollout is doing ("model", "tool terminal", "quota 12 s openrouter") whenever it advances.
+    for one runs nowhere else. `extra` are fields of the request body of this endpoint. `timeout` is seconds of running
+    time, None = none. `report` takes a few words about what the rollout is doing ("model", "tool terminal", "quota 12 s
+    openrouter") whenever it advances.
     """
 
     key: str
@@ -52,7 +53,11 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     toolsets: tuple[str, ...] = ()
     max_turns: int = 10
     max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
     reasoning_effort: str | None = None
+    extra: Mapping[str, Any] = {}
     prefill: tuple[Mapping[str, str], ...] = ()
     timeout: float | None = None
     report: Callable[[str], None] = _ignore

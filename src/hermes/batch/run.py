@@ -12,15 +12,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
+import msgspec
 
 from hermes.batch.attempt import Attempts, failure, write_up
 from hermes.batch.checkpoint import checkpoint, write_checkpoint
+from hermes.batch.crew import Crew
 from hermes.batch.distribution import Draw
 from hermes.batch.early import EarlyLook
 from hermes.batch.folder import RunFolder
+from hermes.batch.helm import Helm
 from hermes.batch.output import RecordWriter
 from hermes.batch.plan import Item
 from hermes.batch.progress import Display, Progress, Running, StallWatch
+from hermes.batch.purse import Purse
 from hermes.batch.record import Head, RecordIndex
 from hermes.batch.rollout import RolloutError, RolloutResult
 from hermes.batch.rowclock import RowClock
@@ -41,6 +45,8 @@ DRAIN = 1.0
 TICK = 1.0
 #: Seconds between two checkpoints.
 CHECKPOINT_EVERY = 5.0
+#: Why nothing starts while a person is asked whether to go on.
+ASKED = "asked"
 #: Ended rows before the share of failures is looked at.
 SHARE_AFTER = 20
 #: What a person need not act on: waiting is enough.
@@ -115,11 +121,24 @@ class BatchRun:
         )
         self._earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
         self._early = EarlyLook(index.heads())
-        self._gate: anyio.Event | None = None
+        one_worker = settings.cwd_mode == "inplace"
+        self._crew = Crew(1 if one_worker else settings.num_workers)
+        self._helm = Helm(
+            folder,
+            self._crew,
+            progress,
+            stop=switch.stop,
+            note=display.note,
+            wall=wall,
+            threads=Threads(1, hold),
+            one_worker=one_worker,
+        )
+        self._purse = Purse(settings.max_total_tokens, settings.max_cost, index.used, attempts.spent)
         self._clock = RowClock(settings.row_timeout)
         self._ended_here = self._failed_here = 0
         self._last: Head | None = None
         self._stall = StallWatch()
+        self._previews: dict[str, str] = {}
         self._threads = Threads(1, hold)
         self._ended: deque[Head] = deque()
         self._to_clear = anyio.Event()
@@ -134,6 +153,7 @@ class BatchRun:
                     async with anyio.create_task_group() as sides:
                         sides.start_soon(self._ticks)
                         sides.start_soon(self._clear)
+                        sides.start_soon(self._helm.run)
                         sides.start_soon(self._drain, working)
                         try:
                             await self._admit(sides.start_soon)
@@ -159,19 +179,23 @@ class BatchRun:
                 f"stopped: the first row could not reach the endpoint ({self._last.detail}); the rest stays pending."
             )
             self._switch.stop(StopCause(kind="endpoint", message=message))
-        workers = 1 if self._settings.cwd_mode == "inplace" else self._settings.num_workers
-        async with anyio.create_task_group() as group:
-            for _ in range(min(workers, len(self._queue))):
-                group.start_soon(self._work, start)
 
-    async def _work(self, start: Callable[..., object]) -> None:
-        while (item := await self._next()) is not None:
-            await self._one(item, start)
+        async def work() -> bool:
+            item = await self._next()
+            if item is not None:
+                await self._one(item, start)
+            return item is not None
+
+        await self._crew.run(work, lambda: len(self._queue))
 
     async def _next(self) -> Item | None:
-        while self._gate is not None and self._switch.cause is None:
-            await self._gate.wait()
-        if self._switch.cause is not None or not self._queue:
+        await self._crew.open()
+        if self._switch.cause is not None or not self._queue or self._crew.crowded:
+            return None
+        refusal = self._purse.refusal(len(self._progress.running))
+        if refusal is not None:
+            again = resume_command(self._settings.run_name, refusal.remedy)
+            self._switch.stop(msgspec.structs.replace(refusal, remedy=again))
             return None
         return self._queue.popleft()
 
@@ -184,6 +208,7 @@ class BatchRun:
             if phase.startswith("retry") and self._last is None:
                 # The first row runs alone: without a word the whole run would seem to stand still.
                 self._display.note(f"row {item.index}: {phase}")
+            self._progress.retries += phase.startswith("retry")
             self._progress.advanced = anyio.current_time()
 
         try:
@@ -210,6 +235,8 @@ class BatchRun:
         if result.state == "cancelled":
             return
         record = write_up(item, draw, result, self._wall())
+        if self._settings.verbose and self._settings.log_prefix_chars:
+            self._previews[item.key] = f" · {_preview(item.row.prompt, self._settings.log_prefix_chars)}"
         try:
             await self._writer.add(record)
         except OperatorError as fault:
@@ -238,12 +265,15 @@ class BatchRun:
 
     def _settled(self, head: Head) -> None:
         self._progress.settle(head, anyio.current_time())
+        self._purse.settle(head)
         self._ended.append(head)
         self._to_clear.set()
         if self._settings.verbose:
             word = "failed" if head.outcome == "failed" else "rejected" if head.reason else "kept"
             why = f": {head.reason} ({head.detail})" if head.reason else ""
-            self._display.note(f"row {head.index} {word}{why}, {head.tokens} tokens")
+            score = "" if head.score is None else f", score {head.score:.3g}"
+            shown = self._previews.pop(head.key, "")
+            self._display.note(f"row {_named(head)} {word}{why}, {head.tokens} tokens{score}{shown}")
 
     def _check_share(self) -> None:
         ended = self._ended_here
@@ -268,24 +298,19 @@ class BatchRun:
         elif self._ask is None:
             again = resume_command(self._settings.run_name, "--yes")
             self._switch.stop(StopCause(kind="rejections", message=f"{why} To go on all the same: {again}"))
-        elif self._gate is None:
-            self._gate = anyio.Event()
+        elif not self._crew.held(ASKED):
+            self._crew.hold(ASKED)
             start(self._ask_person, self._ask, why)
 
     async def _ask_person(self, ask: Ask, why: str) -> None:
         good = await ask(why)
         if not good:
             self._switch.stop(StopCause(kind="rejections", message=f"{why} Stopped here; the rest stays pending."))
-        self._open_gate()
-
-    def _open_gate(self) -> None:
-        gate, self._gate = self._gate, None
-        if gate is not None:
-            gate.set()
+        self._crew.release(ASKED)
 
     async def _drain(self, working: anyio.CancelScope) -> None:
         cause = await self._switch.wait()
-        self._open_gate()
+        self._crew.release()
         if cause.kind == "interrupted":
             await anyio.sleep(DRAIN)
             working.cancel()
@@ -317,8 +342,25 @@ class BatchRun:
             await self._threads.run(
                 lambda: write_checkpoint(
                     self._folder.path,
-                    checkpoint(settings.run_name, heads, settings.batch_size, self._earlier, self._wall()),
+                    checkpoint(
+                        settings.run_name,
+                        heads,
+                        settings.batch_size,
+                        self._earlier,
+                        self._wall(),
+                        rollouts=settings.rollouts_per_prompt,
+                    ),
                 )
             )
         except OperatorError as fault:
             self._switch.stop(StopCause(kind="storage", message=str(fault)))
+
+
+def _named(head: Head) -> str:
+    """A rollout for people: its row, and which one it is where a row has several."""
+    return f"{head.index}.{head.rollout}" if head.rollout else str(head.index)
+
+
+def _preview(prompt: str, most: int) -> str:
+    line = " ".join(prompt.split())
+    return line if len(line) <= most else f"{line[:most]}…"

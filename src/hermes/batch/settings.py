@@ -17,7 +17,18 @@ import msgspec
 from hermes.config.endpoints import EFFORTS
 from hermes.core.errors import UsageError
 
-__all__ = ["CHANGEABLE", "BatchSettings", "check_run_name", "new_settings", "resumed_settings", "stored"]
+__all__ = [
+    "CHANGEABLE",
+    "CWD_MODES",
+    "PROVIDER_SORTS",
+    "BatchSettings",
+    "check_routing",
+    "check_run_name",
+    "new_settings",
+    "resumed_settings",
+    "routing",
+    "stored",
+]
 
 #: May differ on `--resume`. The dataset is compared by its rows, so its path may change too.
 CHANGEABLE = frozenset(
@@ -26,11 +37,41 @@ CHANGEABLE = frozenset(
         "base_url",
         "dataset_file",
         "keep_workspaces",
+        "max_cost",
+        "max_total_tokens",
+        "processes",
+        "log_prefix_chars",
+        "max_copy_mb",
         "max_failure_share",
         "num_workers",
+        "provider_sort",
+        "providers_allowed",
+        "providers_ignored",
+        "providers_order",
         "row_timeout",
         "verbose",
+        "verifier_modules",
     }
+)
+
+
+#: How a rollout comes to its place in the `cwd` of its row.
+CWD_MODES = ("auto", "copy", "worktree", "inplace")
+#: By what a router may choose among providers.
+PROVIDER_SORTS = ("price", "throughput", "latency")
+
+_POSITIVE = (
+    "batch_size",
+    "num_workers",
+    "processes",
+    "max_cost",
+    "max_total_tokens",
+    "max_turns",
+    "max_samples",
+    "max_tokens",
+    "max_copy_mb",
+    "row_timeout",
+    "rollouts_per_prompt",
 )
 
 
@@ -38,10 +79,15 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a run is started with.
 
     `model` is None until the engine has named the one it uses. `row_timeout` is seconds of running time for one row,
-    None = none. `max_failure_share` (0 to 1) stops the run once at least 20 rows have ended and more than that share
-    of them failed. `rollouts_per_prompt` is the size of a row's group; `temperature`, `top_p` and `seed` go to the
-    model as they are, None = the endpoint's own. `cwd_mode` is copy (each row works on its own copy of its `cwd`) or
-    inplace.
+    None = none. `max_failure_share` (0 to 1) stops the run once at least 20 rows have ended and more than that share of
+    them failed. `processes` carry the rows out (1: this one does). `max_cost` (US dollars) and `max_total_tokens` are
+    of the whole run with all its sessions, None for no limit. `rollouts_per_prompt` is the size of a row's group;
+    `temperature`, `top_p` and `seed` go to the model as they are, None = the endpoint's own; rollout number i of a row
+    is asked with `seed` + i. `providers_*` and `provider_sort` say which providers a router may ask, and in which
+    order. `cwd_mode` is auto (each rollout works in a worktree of its own where the row's `cwd` is a clean repository,
+    else on a copy), copy, worktree or inplace. `max_copy_mb` limits one copy in MB (2**20 bytes), blocks that the file
+    system shares left out. `verifier_modules` are the Python modules whose functions rows may name as verifiers.
+    `log_prefix_chars` is how much of a prompt a log line shows.
     """
 
     dataset_file: str
@@ -54,11 +100,15 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int = 10
     max_tokens: int | None = None
     num_workers: int = 4
+    processes: int = 1
+    max_cost: float | None = None
+    max_total_tokens: int | None = None
     max_samples: int | None = None
     reasoning_effort: str | None = None
     ephemeral_system_prompt: str | None = None
     prefill_messages_file: str | None = None
-    cwd_mode: str = "copy"
+    cwd_mode: str = "auto"
+    max_copy_mb: int = 1024
     keep_workspaces: bool = False
     row_timeout: float | None = 3600.0
     max_failure_share: float = 1.0
@@ -66,6 +116,12 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
+    providers_allowed: tuple[str, ...] = ()
+    providers_ignored: tuple[str, ...] = ()
+    providers_order: tuple[str, ...] = ()
+    provider_sort: str | None = None
+    verifier_modules: tuple[str, ...] = ()
+    log_prefix_chars: int = 100
     verbose: bool = False
 
 
@@ -114,7 +170,7 @@ def resumed_settings(given: Mapping[str, Any], recorded: BatchSettings) -> Batch
     wrong = [
         f"  --{name}={_shown(value)} was given, the run has {_shown(getattr(recorded, name))}"
         for name, value in values.items()
-        if name not in CHANGEABLE and not _same(name, value, getattr(recorded, name))
+        if not _changeable(name, value, recorded) and not _same(name, value, getattr(recorded, name))
     ]
     if wrong:
         raise UsageError(
@@ -126,7 +182,8 @@ def resumed_settings(given: Mapping[str, Any], recorded: BatchSettings) -> Batch
                 ]
             )
         )
-    return _checked(msgspec.structs.replace(recorded, **{k: v for k, v in values.items() if k in CHANGEABLE}))
+    changed = {name: value for name, value in values.items() if _changeable(name, value, recorded)}
+    return _checked(msgspec.structs.replace(recorded, **changed))
 
 
 def differences(given: Mapping[str, Any], recorded: BatchSettings) -> list[str]:
@@ -134,8 +191,15 @@ def differences(given: Mapping[str, Any], recorded: BatchSettings) -> list[str]:
     return [
         f"--{name}={_shown(value)} (the run has {_shown(getattr(recorded, name))})"
         for name, value in given.items()
-        if value is not None and name not in CHANGEABLE and not _same(name, value, getattr(recorded, name))
+        if value is not None
+        and not _changeable(name, value, recorded)
+        and not _same(name, value, getattr(recorded, name))
     ]
+
+
+def _changeable(name: str, value: Any, recorded: BatchSettings) -> bool:
+    """Whether a resumed run may have another value; more rollouts only add to what there is."""
+    return name in CHANGEABLE or name == "rollouts_per_prompt" and value >= recorded.rollouts_per_prompt
 
 
 def stored(settings: BatchSettings) -> dict[str, Any]:
@@ -174,14 +238,54 @@ def _shown(value: Any) -> str:
 
 def _checked(settings: BatchSettings) -> BatchSettings:
     check_run_name(settings.run_name)
-    for name in ("batch_size", "num_workers", "max_turns", "max_samples", "max_tokens", "row_timeout"):
+    for name in _POSITIVE:
         value = getattr(settings, name)
         if value is not None and value <= 0:
             raise UsageError(f"--{name}={value:g} cannot be used: it has to be at least 1.")
+    _check_sampling(settings)
     if not 0 <= settings.max_failure_share <= 1:
         raise UsageError(f"--max_failure_share={settings.max_failure_share:g} cannot be used: it is a share, 0 to 1.")
     if settings.reasoning_effort is not None and settings.reasoning_effort not in EFFORTS:
         raise UsageError(f"unknown reasoning effort {settings.reasoning_effort!r}. There are: {', '.join(EFFORTS)}.")
-    if settings.cwd_mode not in ("copy", "inplace"):
-        raise UsageError(f"unknown --cwd_mode={settings.cwd_mode}. There are: copy, inplace.")
+    if settings.cwd_mode not in CWD_MODES:
+        raise UsageError(f"unknown --cwd_mode={settings.cwd_mode}. There are: {', '.join(CWD_MODES)}.")
+    if settings.provider_sort is not None and settings.provider_sort not in PROVIDER_SORTS:
+        raise UsageError(f"unknown --provider_sort={settings.provider_sort}. There are: {', '.join(PROVIDER_SORTS)}.")
     return settings
+
+
+def _check_sampling(settings: BatchSettings) -> None:
+    temperature, top_p = settings.temperature, settings.top_p
+    if temperature is not None and not 0 <= temperature <= 2:
+        raise UsageError(f"--temperature={temperature:g} cannot be used: it has to be within 0 and 2.")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise UsageError(f"--top_p={top_p:g} cannot be used: it has to be above 0 and at most 1.")
+    if settings.rollouts_per_prompt > 1 and temperature == 0:
+        raise UsageError(
+            f"--rollouts_per_prompt={settings.rollouts_per_prompt} at --temperature=0 would pay for the same answer "
+            "again and again. Give a temperature above 0, or one rollout a prompt."
+        )
+
+
+def routing(settings: BatchSettings) -> dict[str, Any]:
+    """What a router is to be told of the providers behind it, in the words of OpenRouter's `provider` object."""
+    wishes = {
+        "only": list(settings.providers_allowed),
+        "ignore": list(settings.providers_ignored),
+        "order": list(settings.providers_order),
+        "sort": settings.provider_sort,
+    }
+    return {name: value for name, value in wishes.items() if value}
+
+
+def check_routing(settings: BatchSettings, host: str) -> None:
+    """See that the endpoint at `host` can be told which providers to ask.
+
+    Raises:
+        UsageError: it cannot; the settings are named.
+    """
+    if not routing(settings) or host.split(":")[0].endswith("openrouter.ai"):
+        return
+    names = ("providers_allowed", "providers_ignored", "providers_order", "provider_sort")
+    given = ", ".join(f"--{name}" for name in names if getattr(settings, name))
+    raise UsageError(f"{given}: {host} routes to no other providers, only openrouter.ai does. Leave them out.")

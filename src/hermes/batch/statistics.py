@@ -63,11 +63,14 @@ class Tally:
         """Return the content of `statistics.json` for a run of `total` rollouts whose tools are `tools`."""
         settings = meta.settings
         ended = self.kept + self.rejected.total() + self.failed.total()
+        prompts = -(-total // settings.rollouts_per_prompt)
         return {
             "run_name": meta.run_name,
             "distribution": settings.distribution,
-            "total_prompts": total,
-            "total_batches": -(-total // settings.batch_size),
+            "total_prompts": prompts,
+            "total_batches": -(-prompts // settings.batch_size),
+            "rollouts_per_prompt": settings.rollouts_per_prompt,
+            "total_rollouts": total,
             "batch_size": settings.batch_size,
             "model": settings.model,
             "completed_at": datetime.fromtimestamp(now).isoformat(timespec="seconds"),

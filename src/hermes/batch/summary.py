@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from hermes.batch.accounts import NO_FAILURE, Allowed
 from hermes.batch.folder import RunFolder, RunMeta
+from hermes.batch.plan import total_rollouts
 from hermes.batch.progress import Progress, duration_text
 from hermes.batch.record import LASTING_FAILURES, open_index
 from hermes.batch.settings import differences
@@ -34,11 +36,13 @@ def resume_command(run_name: str, *more: str) -> str:
     return " ".join(["hermes batch run", f"--run_name={shlex.quote(run_name)}", "--resume", *more])
 
 
-def exit_code(progress: Progress, cause: StopCause | None) -> int:
-    """0 only if nothing failed and nothing is pending; else the cause's code, or 1."""
-    if cause is not None and (cause.kind == "interrupted" or progress.pending or progress.failed.total()):
+def exit_code(progress: Progress, cause: StopCause | None, allowed: Allowed = NO_FAILURE) -> int:
+    """0 only if nothing is pending and no more failed than is allowed; else the cause's code, or 1."""
+    failed = progress.failed.total()
+    left = bool(progress.pending) or not allowed.covers(failed, progress.total)
+    if cause is not None and (cause.kind == "interrupted" or left):
         return cause.exit_code
-    return 1 if progress.pending or progress.failed.total() else 0
+    return 1 if left else 0
 
 
 def last_lines(run_name: str, progress: Progress, cause: StopCause | None, seconds: float) -> list[str]:
@@ -84,8 +88,10 @@ def describe_existing(folder: RunFolder, meta: RunMeta | None, given: Mapping[st
         what = f"{folder.path} is not empty ({', '.join(names[:5])}) and holds no run that could be resumed."
         offers = "Take another --run_name, or --overwrite, which moves the folder aside."
         return f"{what} Nothing was touched.\n{offers}"
-    progress = Progress(total=len(folder.read_rows()), started=0.0)
-    progress.restore(open_index(folder.records_path).heads())
+    index = open_index(folder.records_path)
+    total = total_rollouts(folder.read_rows(), meta.settings.rollouts_per_prompt, index)
+    progress = Progress(total=total, started=0.0)
+    progress.restore(index.heads())
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(meta.created_at))
     lines = [
         f"{folder.path} holds a run already, started {started} with {meta.settings.model or 'the default model'}: "

@@ -16,7 +16,7 @@ class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What was said before the subcommand (or merged in after it). Empty or None means not given.
 
     `max_turns` is `unset`, a number, or None for unlimited. `run_budget` is seconds, `max_cost` US dollars. `prompt` is
-    the one of `-z`.
+    the one of `-z`. `face`: `tui`, `cli`, None for what the terminal can do.
     """
 
     model: str = ""
@@ -33,6 +33,7 @@ class GlobalOptions(msgspec.Struct, frozen=True, kw_only=True):
     host_commands: bool = False
     max_cost: float | None = None
     worktree: bool = False
+    face: str | None = None
 
     def flags(self) -> dict[str, Any]:
         """The settings these options stand for, by dotted key."""

@@ -8,20 +8,28 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import click
 import msgspec
 
+from hermes.batch.accounts import NO_FAILURE, read_allowed
 from hermes.batch.distribution import DISTRIBUTIONS
+from hermes.batch.dry import PriceOf, dry_run
+from hermes.batch.folder import RunFolder
 from hermes.batch.job import JobOptions, OpenEngine, run_job
 from hermes.batch.progress import BarDisplay, Display, LineDisplay, Tree
 from hermes.batch.run import StopSwitch
+from hermes.batch.settings import check_run_name
 from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
 from hermes.chat.render import printable
-from hermes.cli.options import GlobalOptions, listened, merged, options_of, refused
+from hermes.cli.batch_detached import command_line, run_detached, without_detach
+from hermes.cli.batch_flags import flag as _flag
+from hermes.cli.batch_flags import option as _option
+from hermes.cli.batch_flags import routing_options, sampling_options
+from hermes.cli.options import GlobalOptions, listened, merged, options_of
 from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.config.endpoints import EFFORTS
 from hermes.core.errors import UsageError
@@ -31,8 +39,6 @@ __all__ = ["BatchParts", "run", "show"]
 DATA = Path("data")
 #: Seconds between two drawings of the running rows.
 REDRAW = 0.25
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _EXAMPLES = """\b
 Examples:
@@ -47,7 +53,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the command works with where it is not the ordinary one: put one on the context's chain of objects.
 
     `tree` draws the rows that run; `announce` is given what takes the line that names the model.
-    `strayed` says at the end whether a replay went otherwise than its recording.
+    `strayed` says at the end whether a replay went otherwise than its recording, `price_of` what is known of the model.
     """
 
     open_engine: OpenEngine
@@ -55,17 +61,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
     tree: Tree = lambda most, width: ()
     announce: Callable[[Callable[[str], None]], None] = lambda say: None
     strayed: Callable[[], bool] = lambda: False
-
-
-def _option(name: str, **more: Any) -> Callable[[_Command], _Command]:
-    """An option that is spelled with underscores and with dashes."""
-    spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
-    return click.option(*spellings, name, default=None, **more)
-
-
-def _flag(name: str, **more: Any) -> Callable[[_Command], _Command]:
-    """A flag that may also be given a value, as `--resume=true`."""
-    return _option(name, is_flag=False, flag_value="true", type=click.BOOL, metavar="", **more)
+    price_of: PriceOf = lambda settings: (settings.model or "the default model", None)
 
 
 @click.command(epilog=_EXAMPLES)
@@ -84,28 +80,36 @@ def _flag(name: str, **more: Any) -> Callable[[_Command], _Command]:
 @_flag("reasoning_disabled", help="The same as --reasoning_effort=none, and wins over it.")
 @_option("ephemeral_system_prompt", metavar="TEXT", help="System text while running; never saved in rows.")
 @_option("prefill_messages_file", metavar="PATH", help="JSON array of few-shot messages; never saved in rows.")
+@sampling_options
+@routing_options
 @_option(
-    "cwd_mode", metavar="MODE", help="copy: each row on its own copy of its cwd (default); inplace: one at a time."
+    "cwd_mode",
+    metavar="MODE",
+    help="auto: a worktree of a clean repository, else a copy of cwd; copy; worktree; inplace: one row at a time.",
 )
-@_flag("keep_workspaces", help="Leave the rows' copies in data/NAME/workspaces.")
+@_option("max_copy_mb", type=int, metavar="MB", help="Largest copy of a cwd, shared blocks left out (1024).")
+@_flag("keep_workspaces", help="Leave the rows' workspaces in data/NAME/workspaces.")
 @_option("row_timeout", type=float, metavar="SECONDS", help="Running time of one row (3600).")
+@_option("processes", type=int, metavar="N", help="Processes that carry the rows out (1: this one).")
+@_option("max_cost", type=float, metavar="USD", help="What the whole run may cost; then no other row starts.")
+@_option("max_total_tokens", type=int, metavar="N", help="Tokens the whole run may use; then no other row starts.")
+@_option("allow_failed", metavar="N|N%", help="Exit 0 though so many rows failed.")
 @_option("max_failure_share", type=float, metavar="SHARE", help="Stop once more than this share of rows failed (1).")
 @_flag("resume", help="Go on with the run of this name; settings not given come from its record.")
 @_flag("accept_changes", help="With --resume: the dataset may have changed; only new rows are run.")
 @_option("retry", metavar="KINDS", help="With --resume: also run failures of these kinds, or `all`.")
+@_option("redo", metavar="WHAT", help="With --resume: also run rows that were rejected, as rejected:REASON.")
 @_flag("overwrite", help="Move an old run of this name aside and start anew.")
 @_flag("yes", help="Go on though the first ten rows were all rejected.")
-@_flag("verbose", help="Log what each row does.")
+@_flag("verbose", help="Log how each row ended.")
+@_option(
+    "log_prefix_chars", type=click.IntRange(min=0), metavar="N", help="How much of a prompt a log line shows (100)."
+)
 @_flag("allow_host_commands", help="Run the rows' dangerous commands on this machine, in no sandbox.")
+@_flag("dry_run", help="Estimate tokens and cost, and end.")
+@_flag("detach", help="Work in the background; the words go to data/NAME/run.log.")
 @_flag("list_distributions", help="Print the distributions and end.")
 @tape_options
-@refused(
-    prefix="--log-prefix-chars --log_prefix_chars",
-    allowed="--providers-allowed --providers_allowed",
-    ignored="--providers-ignored --providers_ignored",
-    order="--providers-order --providers_order",
-    sort="--provider-sort --provider_sort",
-)
 @click.pass_context
 def run(context: click.Context, /, **given: Any) -> int:
     """Run the prompts of a dataset, or go on with a run.
@@ -118,11 +122,19 @@ def run(context: click.Context, /, **given: Any) -> int:
         for name, shares in DISTRIBUTIONS.items():
             click.echo(f"{name:16} {', '.join(f'{toolset} {percent}' for toolset, percent in shares.items())}")
         return 0
+    dry, detach = given.pop("dry_run"), given.pop("detach")
     record, replay = given.pop("record"), given.pop("replay")
     refuse_tape_with(record, replay, resume=given["resume"])
     globals_ = merged(options_of(context), host_commands=given.pop("allow_host_commands"))
     options = _options(given, globals_)
     parts = context.find_object(BatchParts) or _ordinary_parts(globals_, record, replay)
+    if dry:
+        for line in dry_run(options, parts.price_of, parts.data_dir):
+            click.echo(printable(line))
+        return 0
+    if detach:
+        name = check_run_name(options.given["run_name"] or "")
+        return run_detached(RunFolder(parts.data_dir, name), without_detach(command_line()))
     if not options.resume and options.given["batch_size"] is None:
         click.echo("--batch_size is not given: 10 rows in a batch file", err=True)
     return anyio.run(_run, options, parts)
@@ -130,18 +142,29 @@ def run(context: click.Context, /, **given: Any) -> int:
 
 def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
     wishes = {name: bool(given.pop(name)) for name in ("resume", "overwrite", "accept_changes", "yes")}
-    kinds = given.pop("retry") or ""
+    kinds, redo, allowed = (given.pop(name) or "" for name in ("retry", "redo", "allow_failed"))
     if given.pop("reasoning_disabled"):
         given["reasoning_effort"] = "none"
     if globals_.toolsets is not None:
         raise UsageError("-t has no meaning for a batch: rows name their toolsets, or --distribution draws them.")
+    given["max_cost"] = globals_.max_cost if given["max_cost"] is None else given["max_cost"]
     given["model"] = given["model"] or globals_.model or None
     given["reasoning_effort"] = given["reasoning_effort"] or globals_.reasoning or None
     if given["max_turns"] is None and isinstance(globals_.max_turns, int):
         given["max_turns"] = globals_.max_turns
     if given["dataset_file"] is None and not wishes["resume"]:
         raise UsageError("no dataset: give --dataset_file=prompts.jsonl (and --run_name=NAME).")
-    return JobOptions(given=given, retry=tuple(kind.strip() for kind in kinds.split(",") if kind.strip()), **wishes)
+    return JobOptions(
+        given=given,
+        retry=_names(kinds),
+        redo=_names(redo),
+        allowed=read_allowed(allowed) if allowed else NO_FAILURE,
+        **wishes,
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _ordinary_parts(globals_: GlobalOptions, record: str, replay: str) -> BatchParts:
@@ -150,7 +173,11 @@ def _ordinary_parts(globals_: GlobalOptions, record: str, replay: str) -> BatchP
 
     engine = BatchEngine(globals_, DATA, record=record, replay=replay)
     return BatchParts(
-        open_engine=engine.open, tree=engine.tree, announce=engine.announce, strayed=lambda: engine.strayed
+        open_engine=engine.open,
+        tree=engine.tree,
+        announce=engine.announce,
+        strayed=lambda: engine.strayed,
+        price_of=engine.price_of,
     )
 
 

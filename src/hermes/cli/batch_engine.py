@@ -11,13 +11,18 @@ import msgspec
 from hermes.batch.execute import RuntimeEngine
 from hermes.batch.folder import RunFolder
 from hermes.batch.rollout import Engine
-from hermes.batch.settings import BatchSettings
+from hermes.batch.settings import BatchSettings, check_routing
 from hermes.chat.notes import describe_source
 from hermes.chat.tree_text import live_lines
 from hermes.cli.options import GlobalOptions, open_sources
 from hermes.cli.taped import tell_tape
 from hermes.compose import Assembly, Parts, open_runtime, select_toolsets
+from hermes.compose.models import address_of
 from hermes.compose.taping import cassettes, replay_endpoint
+from hermes.core.errors import UsageError
+from hermes.core.model import ModelProfile
+from hermes.providers.catalog import Catalog
+from hermes.runtime.budgets import unknown_price
 from hermes.runtime.runtime import tune_collector
 from hermes.runtime.spec import ModelChoice
 
@@ -45,6 +50,7 @@ class BatchEngine:
             endpoint = replay_endpoint(self._cassette, given.model, configuration.model.aliases)
         else:
             endpoint = sources.endpoint(base_url=settings.base_url or "", api_key=settings.api_key or "")
+            check_routing(settings, address_of(endpoint).host)
         parts = Parts(
             loaded=sources.loaded,
             endpoint=endpoint,
@@ -69,11 +75,19 @@ class BatchEngine:
                     ceiling=select_toolsets(configuration, assembly.runtime.registry).names,
                     recovery=assembly.recovery,
                 )
+                if settings.max_cost is not None:
+                    _see_price(assembly, settings.max_cost)
                 await engine.look()
                 yield engine
                 self.strayed = tell_tape(assembly.tape, self._say)
             finally:
                 self._assembly = None
+
+    def price_of(self, settings: BatchSettings) -> tuple[str, ModelProfile]:
+        """The model of a run and what is known of it; asks nobody."""
+        sources = open_sources(msgspec.structs.replace(self._options, model=settings.model or self._options.model))
+        endpoint = sources.endpoint(base_url=settings.base_url or "", api_key=settings.api_key or "")
+        return endpoint.model, Catalog(sources.loaded.settings.models).profile(endpoint.model)
 
     def announce(self, say: Callable[[str], None]) -> None:
         """Let `say` take the line that names the model, once the engine is open."""
@@ -85,3 +99,11 @@ class BatchEngine:
             return []
         runtime = self._assembly.runtime
         return live_lines(runtime.bus.tree, runtime.clock.now(), most=most, width=width)
+
+
+def _see_price(assembly: Assembly, limit: float) -> None:
+    """Refuse a limit of money that could not be held."""
+    unpriced = assembly.runtime.supervisor.policy.unpriced
+    name = unpriced(ModelChoice(name=assembly.endpoint.model)) if unpriced is not None else None
+    if name is not None:
+        raise UsageError(unknown_price(name, limit))

@@ -19,6 +19,12 @@ class _Entry(NamedTuple):
 #: Every command: where it is and what it is for. The summaries stand here so that help loads none of the modules.
 COMMANDS: dict[str, _Entry] = {
     "run": _Entry("hermes.cli.batch_cmd", "run", "Run the prompts of a dataset, or go on with a run."),
+    "list": _Entry("hermes.cli.batch_control", "list_", "List the runs in data/."),
+    "status": _Entry("hermes.cli.batch_control", "status", "Say how a run is."),
+    "pause": _Entry("hermes.cli.batch_control", "pause", "Start no other row for now."),
+    "unpause": _Entry("hermes.cli.batch_control", "unpause", "Go on with a paused run."),
+    "workers": _Entry("hermes.cli.batch_control", "workers", "Change how many rows run at once."),
+    "stop": _Entry("hermes.cli.batch_control", "stop", "Stop a run and save everything."),
     "show": _Entry("hermes.cli.batch_cmd", "show", "Print rows of a run in readable form."),
     "export": _Entry("hermes.cli.batch_export", "export", "Write the kept rows for a loader or trainer."),
     "report": _Entry("hermes.cli.batch_export", "report", "Make the page that shows a run again, and say where it is."),
@@ -29,6 +35,7 @@ _EPILOG = """\b
 Examples:
   hermes batch run --dataset_file=prompts.jsonl --run_name=first --model=anthropic/claude-sonnet-4.6
   hermes batch run --run_name=first --resume
+  hermes batch status
   hermes batch run --dataset_file=prompts.jsonl --run_name=try --model=embedded --max_samples=3
   hermes batch show first
   hermes batch export first --to openai

@@ -36,6 +36,7 @@ __all__ = [
     "Sources",
     "merged",
     "home_of",
+    "face_options",
     "listened",
     "open_sources",
     "options_of",
@@ -220,6 +221,12 @@ def merged(options: GlobalOptions, **given: Any) -> GlobalOptions:
     if known.get("max_turns") == UNSET:
         del known["max_turns"]
     return msgspec.structs.replace(options, **known)
+
+
+def face_options(command: _Command) -> _Command:
+    """`--tui` and `--cli`, as `face`: `tui`, `cli`, or None."""
+    command = click.option("--cli", "face", flag_value="cli", default=None, help="Converse line by line.")(command)
+    return click.option("--tui", "face", flag_value="tui", default=None, help="Converse on the full screen.")(command)
 
 
 def refused(**names: str) -> Callable[[_Command], _Command]:

@@ -102,9 +102,7 @@ class Runtime:
         task = await self.start(spec, source=source)
         return Session(task, self.control)
 
-    async def start(
-        self, spec: TaskSpec, *, source: str = "cli", session: str | None = None, named: str = ""
-    ) -> Task:
+    async def start(self, spec: TaskSpec, *, source: str = "cli", session: str | None = None, named: str = "") -> Task:
         """Spawn a task without a parent, in a session of its own (which is `named`, if given) or in a given one."""
         sid = session or named or self.new_session()
         first: Sequence[Op] = () if session is not None else (self._session(sid, spec, source),)

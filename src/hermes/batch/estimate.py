@@ -1,0 +1,101 @@
+"""What a run will use and cost, before it is started: a range, from the rows and from what such rows usually take, or
+from what the run's own ended rollouts took. Asks no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from hermes.batch.progress import usd
+from hermes.batch.record import Head
+from hermes.core.model import ModelProfile
+
+__all__ = ["Estimate", "estimate", "estimate_lines"]
+
+#: Tokens of system text and tool descriptions in each request, as the toolsets here have them.
+OVERHEAD = 2_000
+#: Tokens that a turn adds to the conversation: its call and what the tool answers.
+GROWTH = 700
+#: Turns of a rollout and tokens of a reply: few, usual, many.
+TURNS = (1, 4, 10)
+REPLY = (150, 300, 800)
+#: Ended rollouts from which on they say more than the assumptions.
+ENOUGH = 5
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Of `rollouts` to be run: (least, usual, most) tokens, and US dollars, None where the price is unknown. `measured`
+    says that they are taken from ended rollouts of this run."""
+
+    rollouts: int
+    input_tokens: tuple[int, int, int]
+    output_tokens: tuple[int, int, int]
+    cost_usd: tuple[float, float, float] | None
+    measured: int = 0
+
+
+def estimate(
+    prompt_bytes: int, rollouts: int, max_turns: int, profile: ModelProfile | None, ended: Sequence[Head] = ()
+) -> Estimate:
+    """Estimate `rollouts` rollouts whose prompts have `prompt_bytes` in all."""
+    prompt = prompt_bytes // 4
+    inputs, outputs = [], []
+    for turns, reply in zip(TURNS, REPLY, strict=True):
+        turns = min(turns, max_turns)
+        inputs.append(turns * (OVERHEAD * rollouts + prompt) + rollouts * (GROWTH + reply) * turns * (turns - 1) // 2)
+        outputs.append(turns * reply * rollouts)
+    cost = None
+    if profile is not None and profile.price_input is not None and profile.price_output is not None:
+        in_price, out_price = profile.price_input, profile.price_output
+        cost = tuple((i * in_price + o * out_price) / 1e6 for i, o in zip(inputs, outputs, strict=True))
+    measured = [head for head in ended if head.tokens]
+    if len(measured) >= ENOUGH:
+        return _measured(measured, rollouts)
+    return Estimate(
+        rollouts=rollouts,
+        input_tokens=(inputs[0], inputs[1], inputs[2]),
+        output_tokens=(outputs[0], outputs[1], outputs[2]),
+        cost_usd=(cost[0], cost[1], cost[2]) if cost is not None else None,
+    )
+
+
+def _measured(heads: Sequence[Head], rollouts: int) -> Estimate:
+    tokens = sorted(head.tokens for head in heads)
+    costs = sorted(head.cost_usd for head in heads if head.cost_usd is not None)
+    low, mean, high = _spread([float(item) for item in tokens])
+    return Estimate(
+        rollouts=rollouts,
+        input_tokens=(int(low * rollouts), int(mean * rollouts), int(high * rollouts)),
+        output_tokens=(0, 0, 0),
+        cost_usd=(lambda spread: (spread[0] * rollouts, spread[1] * rollouts, spread[2] * rollouts))(_spread(costs))
+        if costs
+        else None,
+        measured=len(heads),
+    )
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """The tenth, the mean, and the nine tenths of sorted values."""
+    last = len(values) - 1
+    return values[last // 10], sum(values) / len(values), values[last * 9 // 10]
+
+
+def estimate_lines(found: Estimate, model: str) -> list[str]:
+    """Say an estimate to a person."""
+    tokens = [left + right for left, right in zip(found.input_tokens, found.output_tokens, strict=True)]
+    lines = [f"{found.rollouts} rollouts to run with {model}; nothing was started, no model was asked"]
+    if found.measured:
+        basis = f"by the {found.measured} rollouts of this run that have ended"
+    else:
+        basis = f"for {TURNS[0]}, {TURNS[1]} and {TURNS[2]} turns a row at most, with no help of the prompt cache"
+    lines.append(f"tokens: about {tokens[1]:,} ({tokens[0]:,} to {tokens[2]:,}), {basis}")
+    if found.cost_usd is None:
+        lines.append(
+            f"cost: unknown, since the price of {model} is. Set it in config.yaml under `models:` as "
+            f"`{model}: {{price_input: 1.0, price_output: 4.0}}` (US dollars for a million tokens)"
+        )
+    else:
+        low, usual, high = found.cost_usd
+        lines.append(f"cost: about {usd(usual)} ({usd(low)} to {usd(high)})")
+    return lines

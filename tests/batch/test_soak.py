@@ -1,0 +1,164 @@
+"""A run that is killed again and again, by a sick provider's side: nothing is lost, doubled, or paid for more often than
+the kills explain."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.faults import Disconnect, Fault, rate_limited, server_error
+from hermes.testing.scripted import Reply, call, reply
+from hermes.testing.server import ProviderServer, Request, serve_in_thread
+from tests.cli.program import HERMES, Program
+
+#: Calls of the model in one row.
+TURNS = 4
+WORKERS = 6
+
+
+class Sick:
+    """A model of `TURNS` turns, every so often with a fault in place of a reply; counts what it really answered."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.answered: list[tuple[str, int]] = []
+
+    def __call__(self, request: Request) -> Reply | Fault:
+        step = self._chance.random()
+        if step < 0.03:
+            return rate_limited("0")
+        if step < 0.06:
+            return server_error()
+        made = self._reply(request)
+        if step < 0.09:
+            return Disconnect(reply=made if step < 0.075 else None)
+        self.answered.append((request.first_user, request.turn))
+        return made
+
+    @staticmethod
+    def _reply(request: Request) -> Reply:
+        if request.turn < TURNS - 1:
+            return reply(thinking="on", calls=[call("terminal", command=f"echo {request.turn}")], gap=0.003)
+        return reply("done", thinking="enough", gap=0.003)
+
+
+class Soak:
+    """Kills a run `kills` times, then lets it come to its end."""
+
+    def __init__(self, program: Program, kills: int, seed: int, *arguments: str) -> None:
+        self.program = program
+        self.chance = random.Random(seed)
+        self.kills = kills
+        self.rows = 8 + 3 * kills
+        self.sick = Sick(self.chance)
+        self.arguments = arguments
+        self.folder = program.folder / "data" / "soak"
+        self.repeats: list[Counter[tuple[str, int]]] = []
+        program.configure("agent:\n  api_max_retries: 6\n")
+        program.environ["TERMINAL_ENV"] = "local"
+        program.dataset(self.rows)
+
+    def run(self) -> None:
+        with serve_in_thread(self.sick, latency=0.01, jitter=0.9, seed=3) as server:
+            self.program.use(server)
+            for number in range(self.kills):
+                self._one(number, server)
+            code, out = self._to_the_end()
+        assert code == 0, out
+
+    def _command(self, resume: bool) -> list[str]:
+        more = ["--resume"] if resume else ["--dataset_file=prompts.jsonl", "--model=test-model", "--batch_size=7"]
+        return [HERMES, "batch", "run", "--run_name=soak", f"--num_workers={WORKERS}", *more, *self.arguments]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        resume = (self.folder / "run.json").exists()
+        log = (self.program.folder / "log").open("ab")
+        with log:
+            return subprocess.Popen(
+                self._command(resume), cwd=self.program.folder, env=self.program.environ, stdout=log, stderr=log
+            )
+
+    def _one(self, number: int, server: ProviderServer) -> None:
+        before = len(self.sick.answered)
+        wanted = before + self.chance.randint(0, 4 * WORKERS)
+        process = self._start()
+        deadline = time.monotonic() + 40
+        while len(self.sick.answered) <= wanted and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(self.chance.random() * 0.02)
+        self.strike(number, process)
+        process.kill()
+        process.wait()
+        self._count(before)
+        if number % 3 == 0 and (self.folder / "records.jsonl").exists():
+            for path in (self.folder / "records.jsonl", *self.folder.glob("batch_0.jsonl")):
+                with path.open("ab") as file:
+                    file.write(b'{"head":{"key":"torn')
+
+    def strike(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        """What happens before the process is killed."""
+
+    def _count(self, before: int) -> None:
+        """Note what was answered a second time since `before`."""
+        seen = set(self.sick.answered[:before])
+        again = Counter(item for item in self.sick.answered[before:] if item in seen)
+        fresh = Counter(item for item in self.sick.answered[before:] if item not in seen)
+        for item, count in fresh.items():
+            if count > 1:
+                again[item] += count - 1
+        self.repeats.append(again)
+
+    def _to_the_end(self) -> tuple[int, str]:
+        before = len(self.sick.answered)
+        for _ in range(4):  # a row may fail for good where the faults come thick
+            process = self._start()
+            code = process.wait(timeout=120)
+            if code == 0:
+                break
+        self._count(before)
+        return code, (self.program.folder / "log").read_text("utf-8")[-3000:]
+
+    def check(self, allowed: int) -> None:
+        """Every row stands once; a kill cost at most `allowed` calls, and no call of a row twice."""
+        rows = self.program.rows("soak")
+        assert [row["prompt_index"] for row in rows] == list(range(self.rows))
+        batches = [
+            json.loads(line)
+            for path in self.folder.glob("batch_*.jsonl")
+            for line in path.read_text("utf-8").splitlines()
+        ]
+        assert Counter(row["prompt_index"] for row in batches) == Counter(range(self.rows))
+        statistics = json.loads((self.folder / "statistics.json").read_text("utf-8"))
+        assert (statistics["kept"], statistics["pending"], statistics["failed"]) == (self.rows, 0, 0)
+        for row in rows:
+            replies = [turn for turn in row["conversations"] if turn["from"] == "gpt"]
+            assert len(replies) == TURNS, row
+        assert set(self.sick.answered) == {(f"prompt {n}", turn) for n in range(self.rows) for turn in range(TURNS)}
+        for again in self.repeats:
+            assert again.total() <= allowed, again
+            assert set(again.values()) <= {1}, again
+            assert max(Counter(prompt for prompt, _ in again).values(), default=0) <= 1, again
+        assert not list(self.folder.glob("run*.db*")) and not (self.folder / "workspaces").exists()
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+@pytest.mark.fault("B102")
+@pytest.mark.fault("B119")
+@pytest.mark.fault("B120")
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_again_and_again(program: Program, kills: int) -> None:
+    soak = Soak(program, kills, 11)
+    soak.run()
+    soak.check(WORKERS)
