@@ -81,13 +81,24 @@ def test_wrong_values_are_refused_before_anything_runs(shell: Shell, arguments: 
     assert shell.engine.requests == [] and not shell.desk.data.exists()
 
 
-@pytest.mark.parametrize("flag", ["--providers_allowed=x", "--log-prefix-chars=3", "--nonsense", "--batch_size=ten"])
+@pytest.mark.parametrize("flag", ["--provider_allowed=x", "--log-prefix=3", "--nonsense", "--batch_size=ten"])
 def test_unknown_flags_are_refused_by_name(shell: Shell, flag: str) -> None:
     path = shell.desk.dataset(prompts(1))
     result = shell("run", f"--dataset_file={path}", "--run_name=r", flag)
     assert isinstance(result.exception, click.ClickException)
     assert flag.split("=")[0].lstrip("-").replace("-", "_") in result.exception.format_message()
     assert not isinstance(result.exception, HermesError) and not shell.desk.data.exists()
+
+
+def test_sampling_and_routing_flags_reach_the_rollouts(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(1))
+    flags = ("--rollouts_per_prompt=2", "--temperature=0.7", "--top-p=0.5", "--seed=3", "--providers-order=a, b")
+    shell("run", f"--dataset_file={path}", "--run_name=r", *flags, "--log_prefix_chars=5")
+    assert [(request.temperature, request.top_p, request.seed) for request in shell.engine.requests] == [
+        (0.7, 0.5, 3),
+        (0.7, 0.5, 4),
+    ]
+    assert shell.engine.requests[0].extra == {"provider": {"order": ["a", "b"]}}
 
 
 def test_reasoning_disabled_wins(shell: Shell) -> None:
