@@ -80,7 +80,7 @@ def script(request: Request) -> Reply:
 def test_a_conversation_in_a_terminal(terminal: Terminal, hermes_home: Path, tmp_path: Path) -> None:
     with serve_in_thread(script) as server:
         environ = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-test-0123456789abcdef"}
-        program = shlex.join([sys.executable, "-m", "hermes.cli.main", "-m", "test-model"])
+        program = shlex.join([sys.executable, "-m", "hermes.cli.main", "--cli", "-m", "test-model"])
         terminal.start(f"{program}; echo left $?; sleep 100", tmp_path, {**environ, "TERM": "xterm-256color"})
         terminal.sees("/help lists the commands")
         terminal.type("hello")
@@ -119,7 +119,7 @@ def test_leaving_by_ctrl_c_twice_and_one_question_streams(
 ) -> None:
     with serve_in_thread(script) as server:
         environ = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-test-0123456789abcdef"}
-        program = shlex.join([sys.executable, "-m", "hermes.cli.main", "-m", "test-model"])
+        program = shlex.join([sys.executable, "-m", "hermes.cli.main", "--cli", "-m", "test-model"])
         one = f"{program} chat -q question"
         terminal.start(f"{one}; {program}; echo left $?; sleep 100", tmp_path, {**environ, "TERM": "xterm-256color"})
         screen = terminal.sees("/help lists the commands")

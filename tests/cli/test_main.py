@@ -94,8 +94,7 @@ def test_a_misspelled_command_names_the_nearest_and_a_group_alone_shows_its_help
 
 @pytest.mark.parametrize(
     "args",
-    [["--tui"],
-     ["--cli"], ["--dev"], ["--skills", "a,b"], ["-s", "a"], ["--accept-hooks"],
+    [["--dev"], ["--skills", "a,b"], ["-s", "a"], ["--accept-hooks"],
      ["--ignore-rules"], ["--ignore-user-config"],
      ["--pass-session-id"]],
 )  # fmt: skip

@@ -310,6 +310,13 @@ class Chat:
         else:
             self.screen.note(f"no turn runs{going}. Ctrl+C again within {TWICE:g} s leaves")
 
+    def interrupt_turn(self) -> bool:
+        """Stop the turn and no task; False when none runs."""
+        if self.session is None or not self.session.interrupt():
+            return False
+        self.screen.note("⏹ turn interrupted")
+        return True
+
     async def stop(self) -> None:
         """Stop the turn and every task, and report each."""
         if self.session is None or not (self.turn_runs or self.running()):

@@ -66,7 +66,7 @@ class Narrator:
         if isinstance(event, (ToolStarted, ToolEnded, ToolAbandoned, EntryAdded)):
             self._call(view, event, child)
         elif child and isinstance(event, (TaskQueued, TaskStarted, TaskEnded)):
-            self._life(view, event)
+            self.life(view, event)
         else:
             text = _weather(event)
             if text:
@@ -79,7 +79,8 @@ class Narrator:
             not view.ended and view.kind != "main" and view.session_id == session for view in self._tree.tasks.values()
         )
 
-    def _life(self, view: TaskView, event: TaskQueued | TaskStarted | TaskEnded) -> None:
+    def life(self, view: TaskView, event: TaskQueued | TaskStarted | TaskEnded) -> None:
+        """Say how a task begins or ends."""
         if isinstance(event, TaskQueued):
             if event.count > 1:
                 self._counts[view.task_id] = event.count

@@ -10,11 +10,12 @@ from hermes.core.messages import Usage
 from hermes.core.result import async_status
 from hermes.core.views import TaskView, TreeView
 
-__all__ = ["live_lines", "task_details", "tree_lines"]
+__all__ = ["MARKS", "doing", "live_lines", "one_row", "task_details", "tree_lines"]
 
 #: Most tasks that are listed; the rest is counted.
 MOST = 200
-_MARKS = {
+#: A sign for each state.
+MARKS = {
     "queued": "…",
     "running": "▶",
     "suspended": "⏸",
@@ -81,7 +82,7 @@ def one_row(
     usage, calls = Usage(), 0
     for each in tree.subtree(view.task_id):
         usage, calls = usage + each.usage, calls + each.api_calls
-    parts = [f"{_MARKS.get(view.state, '?')} {view.task_id}", _state(view)]
+    parts = [f"{MARKS.get(view.state, '?')} {view.task_id}", doing(view)]
     if view.state != "queued":
         parts.append(duration(view.seconds(now)))
     if calls and not brief:
@@ -93,13 +94,14 @@ def one_row(
     return text + (f" · {one_line(goal, max(20, width - len(text) - 3))}" if goal else "")
 
 
-def _state(view: TaskView) -> str:
+def doing(view: TaskView) -> str:
+    """State and phase of a task in a few words."""
     if view.state == "running":
-        doing = {"tool": f"in {view.last_tool}" if view.last_tool else "tool", "idle": "idle"}.get(
+        what = {"tool": f"in {view.last_tool}" if view.last_tool else "tool", "idle": "idle"}.get(
             view.phase, view.phase
         )
         detail = one_line(view.phase_detail, 50) if view.phase in ("quota", "approval") else ""
-        return " ".join(part for part in ("running" if view.phase != "idle" else "", doing, detail) if part)
+        return " ".join(part for part in ("running" if view.phase != "idle" else "", what, detail) if part)
     if view.ended:
         return async_status(view.state) + (" (incomplete)" if view.truncated else "")
     return view.state

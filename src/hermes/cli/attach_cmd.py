@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import anyio
 import click
 
 from hermes.cli.chat_cmd import parts_of, run_async
 from hermes.cli.converse import converse
-from hermes.cli.options import Sources, merged, open_sources, options_of, run_options
+from hermes.cli.faces import chosen_face
+from hermes.cli.options import Sources, face_options, merged, open_sources, options_of, run_options
 from hermes.cli.reaching import reach
 from hermes.core.errors import UsageError
 from hermes.runtime.moving import ANSWERS, have_let_go
@@ -22,7 +22,7 @@ __all__ = ["attach"]
 @click.command(epilog="\b\nExamples:\n  hermes attach\n  hermes attach 20260225_14")
 @click.argument("session_id", default="latest")
 @click.option("-v", "--verbose", is_flag=True, help="Show results and thoughts beside the calls.")
-@click.option("--cli", "lines", is_flag=True, help="Converse in plain lines, also where stdin is no terminal.")
+@face_options
 @click.option("--no-detach", is_flag=True, help="Leaving stops what runs, resumable, in place of letting it go on.")
 @run_options
 @click.pass_context
@@ -31,7 +31,6 @@ def attach(
     /,
     session_id: str,
     verbose: bool,
-    lines: bool,
     no_detach: bool,
     **given: object,
 ) -> int:
@@ -50,7 +49,7 @@ def attach(
             parts,
             workspace=os.getcwd(),
             toolsets=options.toolsets,
-            plain=lines or not sys.stdout.isatty(),
+            face=chosen_face(options.face, os.environ),
             verbose=verbose,
             source="cli",
             resume=session,

@@ -12,11 +12,13 @@ import anyio
 import click
 import msgspec
 
+from hermes.cli.faces import chosen_face
 from hermes.cli.leaving import hand_over, say_on_stderr
 from hermes.cli.oneshot import OneShot, Request, failed, unwrapped
 from hermes.cli.options import (
     GlobalOptions,
     Sources,
+    face_options,
     merged,
     open_sources,
     options_of,
@@ -66,7 +68,7 @@ Examples:
 )
 @click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost as JSON, also after a failure.")
 @click.option("--in", "directory", default=None, metavar="DIR", help="Run as if started in DIR.")
-@click.option("--cli", "lines", is_flag=True, help="Converse in plain lines, also where stdin is no terminal.")
+@face_options
 @resume_options("; with -q as its next input")
 @click.option("--detach", is_flag=True, help="Let the work begin in the background and print the session.")
 @click.option("--no-detach", is_flag=True, help="Leaving stops what runs, resumable, in place of letting it go on.")
@@ -78,7 +80,6 @@ Examples:
     session="--pass-session-id",
     config="--ignore-user-config",
     rules="--ignore-rules",
-    tui="--tui",
     dev="--dev",
     hooks="--accept-hooks",
     skills="-s --skills",
@@ -94,7 +95,7 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
     2 wrong usage, 75 quota or budget used up, 124 out of time, 130 interrupted.
     """
     numbers, switches = ("max_turns", "run_budget", "max_cost"), ("yolo", "host_commands", "worktree")
-    names = ("model", "toolsets", "provider", *numbers, *switches, "usage_file")
+    names = ("model", "toolsets", "provider", "face", *numbers, *switches, "usage_file")
     options = merged(options_of(context), reasoning=reasoning, **{name: given.pop(name) for name in names})
     if directory is not None:
         try:
@@ -105,7 +106,7 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
     refuse_tape_with(given["record"], given["replay"], resume=given["resume"], detach=given["detach"])
     if options.worktree and (given["resume"] or given["detach"]):
         raise UsageError("--worktree begins something new: it goes with neither --resume, --continue nor --detach.")
-    text = _question(given)
+    text = _question(given, options.face)
     usage_file = check_usage_file(options.usage_file)
     if text is None:
         for name, flag in (("as_json", "--json"), ("timeout", "--timeout")):
@@ -124,11 +125,11 @@ def _session_named(resume: str | None, proceed: str | None) -> str:
     return resume or proceed or ""
 
 
-def _question(given: dict[str, Any]) -> str | None:
+def _question(given: dict[str, Any], face: str | None) -> str | None:
     """The text to answer, or None for a conversation."""
     query, path = given["query"], given["query_file"]
     terminal = sys.stdin is not None and sys.stdin.isatty()
-    if given["lines"] and not (query or path):
+    if face is not None and not (query or path):
         return None
     if path is None and query is None:
         if terminal and not (given["oneshot"] or given["quiet"]):
@@ -218,14 +219,14 @@ def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
 
     sources = open_sources(options)
     parts = parts_of(sources, given["record"], given["replay"])
-    plain = given["lines"] or not sys.stdout.isatty()
+    face = chosen_face(options.face, os.environ)
     return run_async(
         lambda: converse(
             sources,
             parts,
             workspace=os.getcwd(),
             toolsets=options.toolsets,
-            plain=plain,
+            face=face,
             verbose=given["verbose"],
             source=given["source"],
             resume=given["resume"],

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import sys
+from typing import Any
 
 import anyio
 import click
 
-from hermes.chat.composer import Composer
 from hermes.chat.interactive import Chat
 from hermes.cli.composer import LineComposer, PromptComposer
+from hermes.cli.faces import SCREEN, Chosen
 from hermes.cli.leaving import drop_lost_terminal, hand_over, say_on_stderr
 from hermes.cli.oneshot import EXIT_TERMINATED
 from hermes.cli.options import Sources, listened
 from hermes.cli.reaching import take_from_host
 from hermes.cli.taped import tell_tape
-from hermes.compose import Parts, open_runtime
+from hermes.compose import Assembly, Parts, open_runtime
 from hermes.runtime.runtime import tune_collector
 
 __all__ = ["converse"]
@@ -31,7 +33,7 @@ async def converse(
     *,
     workspace: str,
     toolsets: tuple[str, ...] | None,
-    plain: bool,
+    face: Chosen,
     verbose: bool,
     source: str,
     resume: str = "",
@@ -48,7 +50,7 @@ async def converse(
     session = await take_from_host(sources, resume) if resume else ""
     async with open_runtime(parts) as assembly:
         tune_collector()
-        composer: Composer = LineComposer() if plain else PromptComposer()
+        composer, given = _composer(assembly, face.face)
         chat = Chat(
             assembly,
             composer,
@@ -58,9 +60,14 @@ async def converse(
             source=source,
             resume=session,
             detaches=detaches,
-            terminal=not plain and sys.stdin.isatty(),
+            terminal=face.face != "lines" and sys.stdin.isatty(),
             options=sources.options,
+            **given,
         )
+        if face.face == "screen":
+            composer.attach(chat)
+        if face.note:
+            chat.screen.note(face.note)
         # What cannot be held is refused now and not with the first line.
         assembly.runtime.supervisor.budgets.admit([chat.spec], "", None)
         hung_up = anyio.Event()
@@ -76,6 +83,14 @@ async def converse(
     if chat.detached:
         await hand_over(sources, chat.last_session, say_on_stderr, hurry=hung_up.is_set())
     return code
+
+
+def _composer(assembly: Assembly, face: str) -> tuple[Any, dict[str, Any]]:
+    """Where lines come from, and what else a chat is given for it."""
+    if face == "screen":
+        composer = importlib.import_module(SCREEN).ScreenComposer(assembly)
+        return composer, {"stage": composer.feed, "tell": composer.feed.tell}
+    return LineComposer() if face == "lines" else PromptComposer(), {}
 
 
 async def _signals(chat: Chat, hung_up: anyio.Event) -> None:

@@ -19,7 +19,7 @@ import click
 
 import hermes
 from hermes.chat.render import printable
-from hermes.cli.options import GlobalOptions, refused, resume_options, run_options, worktree_option
+from hermes.cli.options import GlobalOptions, face_options, refused, resume_options, run_options, worktree_option
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
 from hermes.credentials.redact import Redactor
@@ -102,12 +102,11 @@ class _Commands(click.Group):
 @resume_options()
 @click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost of the run as JSON to PATH.")
 @worktree_option
+@face_options
 @refused(
     session="--pass-session-id",
     config="--ignore-user-config",
     rules="--ignore-rules",
-    tui="--tui",
-    classic="--cli",
     dev="--dev",
     hooks="--accept-hooks",
     skills="-s --skills",

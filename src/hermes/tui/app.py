@@ -1,0 +1,137 @@
+"""The full-screen program: its screens, the keys that work on each, how it begins and ends. Runs no task itself."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
+
+import anyio
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.driver import Driver
+from textual.screen import Screen
+from textual.theme import Theme
+
+from hermes.chat.interactive import Chat
+from hermes.compose import Assembly
+from hermes.tui.chat_screen import ChatScreen
+from hermes.tui.driver import lasting_driver
+from hermes.tui.feed import Feed
+from hermes.tui.style import STYLE
+
+__all__ = ["SCREENS", "HermesApp"]
+
+#: The screens beside the conversation: name, module, class. One whose module is missing does not exist.
+SCREENS = {
+    "agents": ("hermes.tui.agents_screen", "AgentsScreen"),
+    "sessions": ("hermes.tui.sessions_screen", "SessionsScreen"),
+    "board": ("hermes.tui.board_screen", "BoardScreen"),
+}
+
+_THEME = Theme(
+    name="hermes",
+    primary="#7aa2f7",
+    secondary="#9ece6a",
+    accent="#e0af68",
+    warning="#e0af68",
+    error="#f7768e",
+    success="#9ece6a",
+    foreground="#d0d4e0",
+    background="#16181f",
+    surface="#1c1f29",
+    panel="#242836",
+    dark=True,
+)
+
+
+class HermesApp(App[None]):
+    """The program. A screen reads `chat` (what can be done), `assembly` (what is open) and `feed` (what happened)."""
+
+    CSS = STYLE
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "interrupt", "stop the turn", priority=True, show=False),
+        Binding("ctrl+q", "leave", "leave", priority=True, show=False),
+        Binding("ctrl+t,f6", "show('agents')", "tasks", priority=True),
+        Binding("f2", "show('sessions')", "sessions", priority=True),
+        Binding("f3", "show('board')", "board", priority=True),
+    ]
+
+    def __init__(self, chat: Chat, feed: Feed, typed: Callable[[str], None]) -> None:
+        """`typed` takes a line that the person sent."""
+        super().__init__()
+        self.typed = typed
+        self.chat = chat
+        self.feed = feed
+        self.ready = anyio.Event()
+        self.failure: Exception | None = None
+        self.register_theme(_THEME)
+        self.theme = "hermes"
+        self.title = "hermes"
+
+    @property
+    def assembly(self) -> Assembly:
+        """Everything that is open."""
+        return self.chat.assembly
+
+    def get_driver_class(self) -> type[Driver]:
+        """The driver of the terminal, one that outlives it."""
+        return lasting_driver(super().get_driver_class())
+
+    def get_default_screen(self) -> Screen[Any]:
+        """The conversation."""
+        return ChatScreen()
+
+    def on_ready(self) -> None:
+        """The first picture was drawn."""
+        self.ready.set()
+
+    # -- screens ----------------------------------------------------------------------------------------------------
+
+    def action_show(self, name: str) -> None:
+        """Go to a screen, or back from it."""
+        if not self.show(name):
+            self.feed.note(f"this installation has no screen {name}")
+
+    def show(self, name: str) -> bool:
+        """Put a screen over the conversation; the same one again takes it away. False where there is none."""
+        module, attribute = SCREENS[name]
+        if importlib.util.find_spec(module) is None:
+            return False
+        kind = cast(type[Screen[Any]], getattr(importlib.import_module(module), attribute))
+        if isinstance(self.screen, kind):
+            self.pop_screen()
+        elif not isinstance(self.screen, ChatScreen):
+            self.switch_screen(kind())
+        else:
+            self.push_screen(kind())
+        return True
+
+    # -- stopping ---------------------------------------------------------------------------------------------------
+
+    def action_interrupt(self) -> None:
+        """Ctrl+C: copy what is selected with the mouse, else stop the turn; twice within two seconds leave."""
+        selected = self.screen.get_selected_text()
+        if selected:
+            self.copy_to_clipboard(selected)
+            self.screen.clear_selection()
+        else:
+            self.chat.interrupt()
+
+    async def action_leave(self) -> None:
+        """Leave, after asking once where something runs."""
+        await self.chat.submit("/quit")
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        # what stands in variables is nobody's business, and the terminal is given back first
+        self._close_messages_no_wait()
+
+    def panic(self, *renderables: Any) -> None:
+        """The terminal cannot be read any more: the screen ends, the work does not."""
+        self._close_messages_no_wait()
