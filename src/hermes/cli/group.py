@@ -37,6 +37,7 @@ class _Entry(NamedTuple):
 COMMANDS: dict[str, _Entry] = {
     "chat": _Entry("hermes.cli.chat_cmd", "chat", "Talk with a model, or ask one question with -q."),
     "batch": _Entry("hermes.cli.batch_group", "batch", "Run a file of prompts and write training rows."),
+    "kanban": _Entry("hermes.cli.kanban_group", "kanban", "A board of cards that several named agents work on."),
     "tools": _Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
     "agents": _Entry("hermes.cli.agents_cmd", "agents", "Look at the agent types that children may be given."),
     "profile": _Entry("hermes.cli.profile_cmd", "profile", "Named agents with settings and keys of their own."),
@@ -50,6 +51,8 @@ COMMANDS: dict[str, _Entry] = {
     "auth": _Entry("hermes.cli.auth_cmd", "auth", "Several keys of a provider: add, order, see which rest."),
     "fallback": _Entry("hermes.cli.fallback_cmd", "fallback", "Models that answer where the configured one cannot."),
     "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
+    "update": _Entry("hermes.cli.update_cmd", "update", "Bring another version; what runs goes on under it."),
+    "completion": _Entry("hermes.cli.completion_cmd", "completion", "Print what makes a shell complete commands."),
     "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
 }
 
@@ -153,6 +156,11 @@ def run(args: Sequence[str], command: click.Command = cli) -> int:
     The whole traceback is printed only where HERMES_DEBUG is set.
     """
     try:
+        if instruction := os.environ.get("_HERMES_COMPLETE"):
+            # edge: only a shell that completes a line needs what may be offered
+            from hermes.cli.completing import answer
+
+            return answer(command, instruction)
         result = command.main(list(args), prog_name="hermes", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0

@@ -28,6 +28,32 @@ class KanbanSettings(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Meta(description="Workers at once; null: by memory and processors, from 2 to 8.", ge=1),
     ] = None
+    max_in_progress_per_profile: Annotated[
+        int | None, Meta(description="Workers of one profile at once; null: no limit of its own.", ge=1)
+    ] = None
+    dispatch_interval_seconds: Annotated[
+        float, Meta(description="Seconds between two passes over a board on which nothing happens.", gt=0)
+    ] = 60.0
+    failure_limit: Annotated[
+        int, Meta(description="Failures in a row after which a card waits for a person.", ge=1)
+    ] = 2
+    dispatch_stale_timeout_seconds: Annotated[
+        float,
+        Meta(description="Seconds of a run after which an hour without a sign of life ends it; 0: never.", ge=0),
+    ] = 14_400.0
+    default_assignee: Annotated[str, Meta(description="Profile that gets cards nobody is named for; empty: none.")] = ""
+    orchestrator_profile: Annotated[
+        str, Meta(description="Profile that splits goals into cards; empty: the one that asks.")
+    ] = ""
+    reviewer_profile: Annotated[
+        str, Meta(description="Profile that judges cards which name no reviewer; empty: a person does.")
+    ] = ""
+    default_workdir: Annotated[
+        str, Meta(description="Repository of worktree cards that name none, where the board says nothing.")
+    ] = ""
+    worker_log_rotate_bytes: Annotated[
+        int, Meta(description="Bytes of a card's log after which it is put aside; one old log is kept.", ge=4096)
+    ] = 2_097_152
     card_usd: Annotated[
         Annotated[float, Meta(ge=0)] | None,
         Meta(description="US dollars that one card may take in all its attempts; 0 and null: no limit."),

@@ -17,11 +17,11 @@ _UNUSED = """
     terminal.persistent_shell terminal.oneshot_completion_wait_seconds terminal.lifetime_seconds
     delegation.inherit_mcp_toolsets web.search_backend web.extract_backend web.use_gateway
     delegation.oneshot_max_children
-    kanban.dispatch_in_gateway kanban.notify_in_gateway kanban.dispatch_interval_seconds kanban.failure_limit
-    kanban.max_spawn kanban.max_in_progress_per_profile kanban.dispatch_stale_timeout_seconds kanban.reconcile_orphans
-    kanban.review_dispatch kanban.auto_subscribe_on_create kanban.orchestrator_profile kanban.default_assignee
-    kanban.default_workdir kanban.auto_decompose kanban.auto_decompose_per_tick kanban.auto_promote_children
-    kanban.worker_log_rotate_bytes kanban.worker_log_backup_count kanban.done_sub_retention_days
+    kanban.dispatch_in_gateway kanban.notify_in_gateway
+    kanban.max_spawn kanban.reconcile_orphans
+    kanban.review_dispatch kanban.auto_subscribe_on_create
+    kanban.auto_decompose kanban.auto_decompose_per_tick kanban.auto_promote_children
+    kanban.worker_log_backup_count kanban.done_sub_retention_days
     display.interface compression.summary_model compression.target_ratio compression.protect_first_n
 """
 

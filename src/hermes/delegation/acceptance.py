@@ -13,30 +13,17 @@ import msgspec
 
 from hermes.core.agent import Outcome
 from hermes.core.clock import NO_HOLD, Hold, held
-from hermes.core.errors import OperatorError, ToolError
+from hermes.core.errors import OperatorError
 from hermes.core.events import TaskPhase
 from hermes.core.inbox import Remark
-from hermes.core.messages import Notice, User, plain_text
+from hermes.core.messages import Notice, User
 from hermes.core.result import CheckResult
-from hermes.core.scope import CallKey
-from hermes.core.tools import CallContext, Tool, ToolOutput, json_output
 from hermes.delegation.structured import find_value, validate
 from hermes.runtime.approval import Gate
+from hermes.runtime.checking import run_check
 from hermes.runtime.task import Task
 
 __all__ = ["Acceptance"]
-
-#: What is kept of a check's output: its last lines, and characters of them.
-LAST_LINES, LAST_CHARS = 40, 4_000
-
-
-class _Command(msgspec.Struct, frozen=True, kw_only=True):
-    command: str
-
-
-class _Ran(msgspec.Struct, frozen=True, kw_only=True):
-    exit_code: int | None
-    output: str
 
 
 class Acceptance:
@@ -98,45 +85,13 @@ class Acceptance:
         )
 
     async def _run(self, task: Task, command: str) -> CheckResult:
-        """Run the command as the task's own terminal would, behind the same gate."""
-
-        async def run(arguments: _Command, context: CallContext) -> ToolOutput:
-            if task.environment is None:
-                raise ToolError("the task has no place to run commands in")
-            result = await task.environment.run(
-                arguments.command,
-                key=context.key,
-                timeout=self._timeout,
-                cwd=task.environment.workspace,
-                progress=context.progress,
-            )
-            output = _tail(result.output)
-            if result.stopped:
-                output = f"{output}\n[stopped after {result.duration:.0f} s: {result.stopped}]".lstrip()
-            return json_output(_Ran(exit_code=result.exit_code, output=output))
-
-        tool = Tool(name="terminal", description="", arguments=_Command, run=run)
-        tiny = task.model is not None and task.model.profile.tiny
-        place = task.history.next_position if task.history is not None else 0
-        context = CallContext(
-            # The place after the answer, so that no call of the task has the same key.
-            key=CallKey(task.id, place, 0),
-            scope=task.scope,
-            progress=lambda text: task.emit(TaskPhase(phase="check", detail=text[:100])),
-            room=lambda: 0,
-        )
         try:
-            brought = await self._gate.wrap(tool, task, read_only=tiny).run(_Command(command=command), context)
-        except ToolError as error:
+            return await run_check(self._gate, task, command, timeout=self._timeout)
+        except OperatorError as error:
             task.verdict = msgspec.structs.replace(
                 task.verdict, check=CheckResult(command=command, passed=False, output=str(error))
             )
-            raise OperatorError(f"the check `{command[:200]}` could not be run: {error}") from None
-        text = brought if isinstance(brought, str) else plain_text(brought.content)
-        result = msgspec.json.decode(text, type=_Ran)
-        return CheckResult(
-            command=command, passed=result.exit_code == 0, exit_code=result.exit_code, output=result.output
-        )
+            raise
 
 
 def _sent_back(task: Task, kind: str) -> bool:
@@ -147,7 +102,3 @@ def _sent_back(task: Task, kind: str) -> bool:
         if isinstance(entry, User):
             return False
     return False
-
-
-def _tail(text: str) -> str:
-    return "\n".join(text.rstrip().splitlines()[-LAST_LINES:])[-LAST_CHARS:]

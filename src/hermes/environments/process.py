@@ -22,10 +22,12 @@ __all__ = [
     "DEPTH",
     "ProcessGroup",
     "Spawned",
+    "end_all",
     "end_escaped",
     "end_leftovers",
     "group_members",
     "processes_of_call",
+    "processes_with",
     "spawn",
     "start_time",
 ]
@@ -299,7 +301,12 @@ def group_members(pgid: int) -> list[int]:
 
 def processes_of_call(prefix: str) -> list[int]:
     """Living processes whose environment says that they belong to a call key beginning with `prefix`."""
-    needle = b"\0" + CALL_KEY.encode() + b"=" + prefix.encode()
+    return processes_with(CALL_KEY, prefix)
+
+
+def processes_with(name: str, prefix: str) -> list[int]:
+    """Living processes in whose environment the variable `name` begins with `prefix`; this process is left out."""
+    needle = b"\0" + name.encode() + b"=" + prefix.encode()
     found = []
     for pid in _pids():
         try:
@@ -336,6 +343,14 @@ def end_leftovers(call_key: str, pgid: int | None = None, started: str | None = 
             pids.update(group_members(pgid))
         return pids
 
+    return end_all(remaining, grace)
+
+
+def end_all(remaining: Callable[[], set[int]], grace: float = 2.0) -> int:
+    """End processes and return how many were signalled (blocking): TERM, `grace` seconds, KILL, bounded wait.
+
+    `remaining` finds those that are still there, and may find new ones.
+    """
     seen: set[int] = set()
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 1.0)):
         signalled: set[int] = set()

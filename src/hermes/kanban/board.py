@@ -16,7 +16,7 @@ import anyio.to_thread
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
 from hermes.kanban import claiming, ending, leading, linking, reading, releasing
 from hermes.kanban.board_cards import BoardCards
-from hermes.kanban.budgets import Reserve, settle
+from hermes.kanban.budgets import Reserve, reserved, settle, spent
 from hermes.kanban.card import BlockKind, Card, Check, Claim, Proof, Question, Worker
 from hermes.kanban.claiming import Beat, Claimed
 from hermes.kanban.ending import Authority, Completion
@@ -145,6 +145,21 @@ class Board(BoardCards):
         with self.database.write(alone=False) as tx:
             return settle(tx, run_id, usd=usd, tokens=tokens, final=final)
 
+    def reserved(self, run_id: str) -> tuple[float, int] | None:
+        """Dollars and tokens set aside for a run; None where no money is counted."""
+        with self.database.read() as tx:
+            return reserved(tx, run_id)
+
+    def spent(self, run_id: str) -> tuple[float, int] | None:
+        """Dollars and tokens that a run has noted; None where no money is counted."""
+        with self.database.read() as tx:
+            return spent(tx, run_id)
+
+    def clock(self) -> float:
+        """The board's clock."""
+        with self.database.read() as tx:
+            return tx.now
+
     # -- moves --------------------------------------------------------------------------------------------------------
 
     def _moved(self, name: str, by: Authority, key: str | None, work: Callable[[Tx, str], Any]) -> Card:
@@ -266,6 +281,11 @@ class Board(BoardCards):
         """Who holds a lease now."""
         with self.database.read() as tx:
             return leading.leader(tx, name)
+
+    def leaders(self, prefix: str) -> dict[str, Lease]:
+        """Leases that hold now and whose names begin so."""
+        with self.database.read() as tx:
+            return leading.leaders(tx, prefix)
 
     def queue(self, limit: int | None = None) -> list[Queued]:
         """Cards that are ready or wait for a review, in the order in which they are taken."""

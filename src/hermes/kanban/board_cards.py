@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -71,9 +72,11 @@ class BoardCards:
     def _known(self, profile: str | None) -> None:
         name = creating.name_of(profile)
         if name is not None and self.profiles is not None and name not in self.profiles:
+            near = get_close_matches(name, self.profiles, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
             raise UsageError(
-                f"there is no profile {name!r}; known: {', '.join(sorted(self.profiles)) or 'none'}. "
-                "`hermes profile create` makes one."
+                f"there is no profile {name!r}.{hint} Known: {', '.join(sorted(self.profiles)) or 'none'}; "
+                f"`hermes profile create {name}` makes one."
             )
 
     # -- reading ------------------------------------------------------------------------------------------------------

@@ -17,13 +17,14 @@ from hermes.kanban.card import Card
 from hermes.kanban.errors import BudgetSpent
 from hermes.kanban.store import Tx
 
-__all__ = ["Reserve", "Spending", "reserve", "settle", "spending"]
+__all__ = ["Reserve", "Spending", "reserve", "reserved", "settle", "spending", "spent"]
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     """What a run may take, and the limits in force (None and 0: none). A card's own limits win over `card_*`.
 
-    Without `usd` or `tokens` nothing is set aside: a run starts as long as something is left.
+    Without `usd` or `tokens` nothing is set aside: a run starts as long as something is left. With `partial` less is
+    set aside where less is left, down to a twentieth.
     """
 
     usd: float = 0.0
@@ -32,6 +33,7 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     card_tokens: int | None = None
     day_usd: float | None = None
     day_tokens: int | None = None
+    partial: bool = False
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,23 +76,33 @@ def reserve(tx: Tx, money: Reserve, card: Card, run_id: str, profile: str | None
     card_tokens = card.budget_tokens if card.budget_tokens is not None else money.card_tokens
     of_card = _used(tx, t.reservations.c.card_id == card.id)
     of_day = _used(tx, t.reservations.c.day == day)
-    _check(f"card {card.id}", "budget_usd", "$", card_usd, of_card[0], money.usd)
-    _check(f"card {card.id}", "budget_tokens", "tokens", card_tokens, of_card[1], money.tokens)
-    _check(f"the board today ({day})", "kanban.day_usd", "$", money.day_usd, of_day[0], money.usd)
-    _check(f"the board today ({day})", "kanban.day_tokens", "tokens", money.day_tokens, of_day[1], money.tokens)
+    usd, tokens = money.usd, money.tokens
+    if money.partial:
+        usd = _within(usd, (card_usd, of_card[0]), (money.day_usd, of_day[0]))
+        tokens = int(_within(tokens, (card_tokens, of_card[1]), (money.day_tokens, of_day[1])))
+    _check(f"card {card.id}", "budget_usd", "$", card_usd, of_card[0], usd)
+    _check(f"card {card.id}", "budget_tokens", "tokens", card_tokens, of_card[1], tokens)
+    _check(f"the board today ({day})", "kanban.day_usd", "$", money.day_usd, of_day[0], usd)
+    _check(f"the board today ({day})", "kanban.day_tokens", "tokens", money.day_tokens, of_day[1], tokens)
     tx.run(
         t.reservations.insert().values(
             run_id=run_id,
             card_id=card.id,
             profile=profile,
             day=day,
-            reserved_tokens=money.tokens,
-            reserved_usd=money.usd,
+            reserved_tokens=tokens,
+            reserved_usd=usd,
             spent_tokens=0,
             spent_usd=0.0,
             settled=False,
         )
     )
+
+
+def _within(wanted: float, *limits: tuple[float | None, float]) -> float:
+    """As much of what is wanted as (limit, used) leave, and never less than a twentieth: less starts nothing."""
+    left = min([wanted, *(limit - used for limit, used in limits if limit)])
+    return max(left, wanted / 20)
 
 
 def _check(whose: str, setting: str, unit: str, limit: float | None, used: float, wanted: float) -> None:
@@ -114,6 +126,20 @@ def settle(tx: Tx, run_id: str, *, usd: float, tokens: int, final: bool) -> bool
         .values(spent_usd=usd, spent_tokens=tokens, settled=final)
     )
     return bool(changed)
+
+
+def reserved(tx: Tx, run_id: str) -> tuple[float, int] | None:
+    """What was set aside for a run, in dollars and tokens; None where no money is counted."""
+    r = t.reservations.c
+    row = tx.row(sa.select(r.reserved_usd, r.reserved_tokens).where(r.run_id == run_id))
+    return None if row is None else (float(row[0]), int(row[1]))
+
+
+def spent(tx: Tx, run_id: str) -> tuple[float, int] | None:
+    """What a run has noted so far, in dollars and tokens; None where no money is counted."""
+    r = t.reservations.c
+    row = tx.row(sa.select(r.spent_usd, r.spent_tokens).where(r.run_id == run_id))
+    return None if row is None else (float(row[0]), int(row[1]))
 
 
 def spending(tx: Tx, by: str, since: str | None = None) -> list[Spending]:

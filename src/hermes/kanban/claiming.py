@@ -188,7 +188,10 @@ PROCESS_FIELDS = ("boot_id", "pid", "process_started", "workspace", "session_id"
 
 def note_process(tx: Tx, claim: Claim, author: str, fields: dict[str, str | int | None]) -> None:
     """Write down where a run lives: its process, workspace, session, branch. Raises `ClaimLost`."""
-    held(tx, claim)
+    card = held(tx, claim)
+    known = tx.value(sa.select(t.runs.c.pid).where(t.runs.c.id == claim.run_id))
     tx.run(t.runs.update().where(t.runs.c.id == claim.run_id).values(**fields))
-    if fields.get("pid") is not None:
+    if fields.get("branch_name") and card.branch_name is None:  # cards that build on this one look for it here
+        tx.run(t.cards.update().where(t.cards.c.id == card.id).values(branch_name=fields["branch_name"]))
+    if fields.get("pid") is not None and fields["pid"] != known:
         tx.event("spawned", author, claim.card_id, claim.run_id, pid=fields["pid"], workspace=fields.get("workspace"))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from hermes.kanban.card import Run
 from hermes.kanban.reading import CardView, Related
 
-__all__ = ["worker_context"]
+__all__ = ["news", "worker_context"]
 
 ATTEMPTS, COMMENTS = 10, 30
 #: Bytes of UTF-8.
@@ -78,6 +78,14 @@ def worker_context(view: CardView, *, workspace: str | None = None) -> str:
         files = [f"- {each.name} ({each.size:,} bytes, {each.media_type})" for each in view.attachments]
         parts.append("## Attachments\n\n" + "\n".join(files))
     return "\n\n".join(parts) + "\n"
+
+
+def news(view: CardView, *, since: float, why: str) -> str:
+    """What a worker is told that goes on with a card where it stood: `why` it goes on, and what was said meanwhile."""
+    said = [comment for comment in view.comments if comment.created_at >= since][-COMMENTS:]
+    parts = [f"You go on with card {view.task.id}. {why}".strip()]
+    parts += [f"{each.author}, {_time(each.created_at)}:\n{_quoted(cut(each.body, COMMENT))}" for each in said]
+    return "\n\n".join(parts)
 
 
 def _parent(parent: Related) -> str:

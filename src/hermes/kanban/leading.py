@@ -103,6 +103,13 @@ def leader(tx: Tx, name: str) -> Lease | None:
     return Lease(holder=row[0], token="", expires=row[2]) if row is not None else None
 
 
+def leaders(tx: Tx, prefix: str) -> dict[str, Lease]:
+    """The leases that hold now, by name, of those whose names begin with `prefix`."""
+    c = t.leases.c
+    found = sa.select(c.name, c.holder, c.expires).where(c.name.startswith(prefix, autoescape=True), c.expires > tx.now)
+    return {row[0]: Lease(holder=row[1], token="", expires=row[2]) for row in tx.rows(found)}
+
+
 def queue(tx: Tx, limit: int | None = None) -> list[Queued]:
     """Cards that are ready or wait for a review, in the order in which they are taken."""
     c = t.cards.c

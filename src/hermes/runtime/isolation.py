@@ -18,7 +18,7 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `origin` is the directory it stands for; `top` the directory that is made, in which the task's workspace lies; of a
     worktree `repository` is the directory that all checkouts share, `checkout` the root of the one it was made from,
-    `base` the commit it begins with, `branch` its own.
+    `base` the commit it begins with, `branch` its own. `keep`: it belongs to more than one task and is never removed.
     """
 
     mode: WorkspaceMode
@@ -28,6 +28,7 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     repository: str = ""
     base: str = ""
     branch: str = ""
+    keep: bool = False
 
     @property
     def task_id(self) -> str:

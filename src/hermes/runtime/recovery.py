@@ -97,7 +97,7 @@ class Recovery:
         """What there is to take up. Adopts nothing, changes nothing."""
         session = await self._store.session(session_id)
         rows = await self._store.tasks(session_id)
-        main = next((row for row in rows if row.parent_id is None and row.kind == "main"), None)
+        main = next((row for row in rows if row.parent_id is None and row.kind in ("main", "card")), None)
         alive = await self._living_owner(row for row in rows if row.ended_at is None)
         cut_off = []
         for row in rows:

@@ -133,7 +133,7 @@ def settle(isolation: Isolation) -> WorkspaceReport:
         dirty=bool(changed or kept),
     )
     unmoved = head == isolation.base and report.branch == isolation.branch and not report.commits
-    if unmoved and not report.dirty and _remove(isolation):
+    if unmoved and not isolation.keep and not report.dirty and _remove(isolation):
         return msgspec.structs.replace(report, removed=True)
     return report
 

@@ -1,0 +1,237 @@
+"""`hermes kanban dispatch` and `daemon`: serve the board once, or until stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import click
+import msgspec
+
+import hermes
+from hermes.cli.kanban_parts import OpenedBoard, dispatcher_of, open_named, refuse_in_task
+from hermes.core.errors import OperatorError, UsageError
+from hermes.kanban.board_lock import BoardLock
+from hermes.kanban.dispatcher import Passed
+from hermes.kanban.reasons import when
+
+__all__ = ["daemon", "dispatch"]
+
+#: Exit code when another dispatcher serves the board.
+BUSY = 3
+#: Seconds in which a detached dispatcher has to have begun.
+BEGINS = 20.0
+
+
+_ONCE = """\b
+Examples:
+  hermes kanban dispatch
+  hermes kanban dispatch --dry-run
+  hermes kanban dispatch --max 1 --json
+"""
+_SERVE = """\b
+Examples:
+  hermes kanban daemon --detach
+  hermes kanban daemon --status
+  hermes kanban daemon --stop
+  hermes kanban daemon --print-systemd > ~/.config/systemd/user/hermes-kanban.service
+"""
+
+
+@click.command(epilog=_ONCE)
+@click.option("--dry-run", is_flag=True, help="Start nothing; say what would be.")
+@click.option("--max", "most", type=click.IntRange(min=0), default=None, metavar="N", help="Start at most N workers.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_context
+def dispatch(context: click.Context, /, dry_run: bool, most: int | None, as_json: bool) -> int:
+    """Look after the board once: release what is gone, start workers for what is ready.
+
+    The workers go on by themselves. Exit code 3: another dispatcher serves the board.
+    """
+    refuse_in_task("hermes kanban dispatch")
+    opened = open_named(context)
+    with opened.board:
+        dispatcher = dispatcher_of(opened, lambda line: None)
+        if not dry_run and not dispatcher.lock.take():
+            return _busy(dispatcher.lock, as_json)
+        try:
+            passed = dispatcher.pass_once(most=most, dry_run=dry_run, sign=False)
+        finally:
+            dispatcher.lock.release()
+    if as_json:
+        click.echo(msgspec.json.encode(passed).decode())
+    else:
+        _tell(passed, dry_run)
+    return 0
+
+
+def _busy(lock: BoardLock, as_json: bool) -> int:
+    holder = lock.holder()
+    who = f"process {holder.pid} since {when(holder.since)}" if holder is not None else "another process"
+    if as_json:
+        click.echo(json.dumps({"skipped_locked": True, "holder": who}))
+    click.echo(f"{who} dispatches this board already; `hermes kanban daemon --stop` ends it", err=True)
+    return BUSY
+
+
+def _tell(passed: Passed, dry_run: bool) -> None:
+    for card_id, status in passed.released.items():
+        click.echo(f"{card_id} is {status}: its worker is gone")
+    for card_id in passed.promoted:
+        click.echo(f"{card_id} is ready now")
+    for each in passed.spawned:
+        click.echo(f"{each.card}: {each.profile} {'would work' if dry_run else f'works, process {each.pid}'}")
+    for card_id, error in passed.failed.items():
+        click.echo(f"{card_id}: no worker could be started: {error}")
+    for reason in passed.left[:20]:
+        click.echo(f"{reason.card_id} waits: {reason.detail}{f'   ({reason.cure})' if reason.cure else ''}")
+    if len(passed.left) > 20:
+        click.echo(f"… {len(passed.left) - 20} more wait")
+    if not (passed.spawned or passed.left or passed.failed):
+        click.echo("nothing is ready" if not passed.running else f"nothing more is ready, {passed.running} workers run")
+
+
+@click.command(epilog=_SERVE)
+@click.option("--detach", is_flag=True, help="Go on in the background.")
+@click.option("--stop", is_flag=True, help="End the one that serves the board; workers go on.")
+@click.option("--status", is_flag=True, help="Say who serves the board.")
+@click.option("--print-systemd", "systemd", is_flag=True, help="Print a unit for systemd that serves the board.")
+@click.option("--force", is_flag=True, hidden=True, help="No effect: one dispatcher serves a board.")
+@click.pass_context
+def daemon(context: click.Context, /, detach: bool, stop: bool, status: bool, systemd: bool, force: bool) -> int:
+    """Serve the board until it is stopped: start workers as cards become ready, and look after them.
+
+    Started where another serves the board, it stands by and takes over once that one is gone.
+    """
+    del force
+    if detach + stop + status + systemd > 1:
+        raise UsageError("--detach, --stop, --status and --print-systemd exclude each other: give one of them.")
+    if not (status or stop or systemd):
+        refuse_in_task("hermes kanban daemon")
+    opened = open_named(context)
+    with opened.board:
+        lock = BoardLock(opened.folder / "dispatcher.lock")
+        if systemd:
+            click.echo(_unit(opened), nl=False)
+            return 0
+        if status:
+            return _status(lock, opened)
+        if stop:
+            if lock.holder() is None:
+                click.echo("no dispatcher serves the board on this machine")
+                return 0
+            if not lock.end_holder():
+                raise OperatorError(f"the dispatcher does not end; its log is {_log(opened)}")
+            click.echo("stopped; its workers go on, and the next dispatcher looks after them")
+            return 0
+        if detach:
+            return _detach(context, opened, lock)
+        return _serve(opened)
+
+
+def _log(opened: OpenedBoard) -> Path:
+    return opened.folder / "logs" / "dispatcher.log"
+
+
+def _status(lock: BoardLock, opened: OpenedBoard) -> int:
+    holder = lock.holder()
+    if holder is None:
+        click.echo("no dispatcher serves the board on this machine; start one: hermes kanban daemon --detach")
+    else:
+        click.echo(f"process {holder.pid} serves the board since {when(holder.since)}, log {_log(opened)}")
+    return 0
+
+
+def _serve(opened: OpenedBoard) -> int:
+    dispatcher = dispatcher_of(opened, _say)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if not dispatcher.lock.take():
+        holder = dispatcher.lock.holder()
+        _say(f"stands by: process {holder.pid if holder else '?'} serves the board")
+        while not dispatcher.lock.take():
+            if stop.wait(1.0):
+                return 0
+    limits = opened.sources.loaded.settings.kanban.limits
+    _say(f"serves the board {opened.slug} as process {os.getpid()}: {limits}")
+    try:
+        dispatcher.serve(stop)
+    finally:
+        dispatcher.lock.release()
+    _say("ended; workers go on")
+    return 0
+
+
+def _detach(context: click.Context, opened: OpenedBoard, lock: BoardLock) -> int:
+    holder = lock.holder()
+    if holder is not None:
+        click.echo(f"process {holder.pid} serves the board already")
+        return 0
+    log = _log(opened)
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    home = opened.sources.loaded.home
+    command = [sys.executable, "-m", "hermes.cli.main", *_options(opened), "kanban", "--board", opened.slug, "daemon"]
+    environ = {**os.environ, "HERMES_HOME": str(home.path)}
+    folders = [str(Path(hermes.__file__).parents[1]), environ.get("PYTHONPATH", "")]
+    environ["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=home.root,
+            env=environ,
+            start_new_session=True,
+        )
+    until = time.monotonic() + BEGINS
+    while (holder := lock.holder()) is None:
+        if process.poll() is not None or time.monotonic() >= until:
+            raise OperatorError(f"the dispatcher did not begin ({_last_line(log)}); its log is {log}")
+        time.sleep(0.05)
+    click.echo(f"process {holder.pid or process.pid} serves the board; log {log}; end it: hermes kanban daemon --stop")
+    return 0
+
+
+def _options(opened: OpenedBoard) -> list[str]:
+    options = opened.sources.options
+    found = ["-m", options.model] if options.model else []
+    found += ["--provider", options.provider] if options.provider else []
+    return found + (["--allow-host-commands"] if options.host_commands else [])
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def _unit(opened: OpenedBoard) -> str:
+    home = opened.sources.loaded.home
+    command = shlex.join([sys.executable, "-m", "hermes.cli.main", "kanban", "--board", opened.slug, "daemon"])
+    return f"""[Unit]
+Description=Hermes board {opened.slug}
+After=network-online.target
+
+[Service]
+Environment={shlex.quote(f"HERMES_HOME={home.path}")}
+ExecStart={command}
+Restart=on-failure
+RestartSec=10
+KillMode=process
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+    sys.stderr.flush()

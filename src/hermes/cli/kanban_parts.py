@@ -1,0 +1,114 @@
+"""What the commands of the board share: which board, its folder, a dispatcher for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from hermes.cli.options import Sources, open_sources, options_of
+from hermes.compose.boards import open_boards, profile_names
+from hermes.core.errors import UsageError
+from hermes.environments.process import DEPTH
+from hermes.kanban.board import CLAIM_SECONDS, Board
+from hermes.kanban.boards import Boards
+from hermes.kanban.dispatcher import Dispatcher
+from hermes.kanban.launching import DATABASE_URL, ProcessLauncher
+from hermes.kanban.run_process import RUN_ID
+
+__all__ = ["OpenedBoard", "changing", "claim_seconds", "dispatcher_of", "for_board", "open_named", "refuse_in_task"]
+
+
+class OpenedBoard(msgspec.Struct, frozen=True, kw_only=True):
+    """An open board with what is around it; `folder` holds its workspaces and logs. Close `board`."""
+
+    sources: Sources
+    boards: Boards
+    board: Board
+    folder: Path
+    slug: str
+
+    @property
+    def author(self) -> str:
+        """Who acts on this command line."""
+        return os.environ.get("HERMES_PROFILE", "").strip() or os.environ.get("USER", "").strip() or "user"
+
+
+def open_named(context: click.Context) -> OpenedBoard:
+    """Open the board that is meant. Raises as `Boards.open`."""
+    sources = open_sources(options_of(context))
+    boards = open_boards(sources.loaded.home, sources.loaded.settings)
+    named = context.meta.get("hermes.kanban.board")
+    slug = boards.current(named)
+    return OpenedBoard(sources=sources, boards=boards, board=boards.open(named), folder=boards.folder(slug), slug=slug)
+
+
+def changing(context: click.Context) -> OpenedBoard:
+    """Open the board that is meant, to change it as a person does.
+
+    Raises:
+        UsageError: a worker asks, whose rights end with its card; or as `Boards.open`.
+    """
+    if os.environ.get("HERMES_KANBAN_TASK") or os.environ.get(RUN_ID):
+        raise UsageError("a worker changes the board with its tools (kanban_complete, kanban_block, …), not like this.")
+    return open_named(context)
+
+
+def for_board(sources: Sources, environ: Mapping[str, str]) -> Sources:
+    """The settings of a worker's profile with the board it was started for; its commands carry its run."""
+    settings = sources.loaded.settings
+    kanban = msgspec.structs.replace(settings.kanban, database_url=environ.get(DATABASE_URL, ""))
+    passed = tuple(dict.fromkeys([*settings.terminal.env_passthrough, RUN_ID]))
+    terminal: Any = msgspec.structs.replace(settings.terminal, env_passthrough=passed)
+    settings = msgspec.structs.replace(settings, kanban=kanban, terminal=terminal)
+    return msgspec.structs.replace(sources, loaded=msgspec.structs.replace(sources.loaded, settings=settings))
+
+
+def claim_seconds(environ: Mapping[str, str]) -> float:
+    """How long a claim holds without a sign of life: HERMES_KANBAN_CLAIM_TTL_SECONDS, else 15 minutes."""
+    text = environ.get("HERMES_KANBAN_CLAIM_TTL_SECONDS", "").strip()
+    try:
+        return max(1.0, float(text)) if text else CLAIM_SECONDS
+    except ValueError:
+        raise UsageError(f"HERMES_KANBAN_CLAIM_TTL_SECONDS is {text!r}: give a number of seconds") from None
+
+
+def refuse_in_task(what: str) -> None:
+    """Refuse to start workers from the terminal of a task: they would outlive it and its limits. Raises UsageError."""
+    if os.environ.get(DEPTH) or os.environ.get("HERMES_KANBAN_TASK") or os.environ.get(RUN_ID):
+        raise UsageError(f"{what} starts agents, which a command of a task may not; make cards with its tools instead.")
+
+
+def dispatcher_of(opened: OpenedBoard, say: Callable[[str], None], workers: int | None = None) -> Dispatcher:
+    """A dispatcher for an open board; `workers` replaces the configured number of workers at once."""
+    sources = opened.sources
+    settings = sources.loaded.require().kanban
+    if workers is not None:
+        settings = msgspec.structs.replace(settings, max_in_progress=workers)
+    options = sources.options
+    arguments = ["-m", options.model] if options.model else []
+    arguments += ["--provider", options.provider] if options.provider else []
+    arguments += ["--yolo"] if options.yolo else []
+    arguments += ["--allow-host-commands"] if options.host_commands else []
+    home = sources.loaded.home
+    launcher = ProcessLauncher(
+        opened.board.location,
+        folder=opened.folder,
+        root=home.root,
+        environ=os.environ,
+        options=arguments,
+        log_bytes=settings.worker_log_rotate_bytes,
+    )
+    return Dispatcher(
+        opened.board,
+        launcher,
+        folder=opened.folder,
+        settings=settings,
+        profiles=lambda: profile_names(home),
+        ttl=claim_seconds(os.environ),
+        say=say,
+    )

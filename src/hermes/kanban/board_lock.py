@@ -1,0 +1,90 @@
+"""Who dispatches a board on this machine: a file lock that the kernel drops with its process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+
+from hermes.core.errors import OperatorError
+from hermes.environments.process import start_time
+
+__all__ = ["BoardLock", "Serving"]
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that holds the lock, and since when (seconds since the epoch)."""
+
+    pid: int
+    since: float
+    started: str = ""
+
+
+class BoardLock:
+    """The right to dispatch a board on this machine; its file stays when it is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        """Take it; False when another process has it. Raises `OperatorError` where it cannot be written."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise OperatorError(
+                f"cannot write {self.path} ({error.strerror or error}); make its folder writable for this user"
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        serving = Serving(pid=os.getpid(), since=time.time(), started=start_time(os.getpid()))
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, msgspec.json.encode(serving), 0)
+        return True
+
+    def release(self) -> None:
+        """Drop it. May be called again."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.truncate(descriptor, 0)
+            os.close(descriptor)
+
+    def holder(self) -> Serving | None:
+        """Who has it, None if nobody."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            try:
+                return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Serving)
+            except msgspec.DecodeError:  # it is just being taken
+                return Serving(pid=0, since=time.time())
+        finally:
+            os.close(descriptor)
+        return None
+
+    def end_holder(self, patience: float = 20.0) -> bool:
+        """Ask whoever has it to end and wait; False when it does not. Workers go on."""
+        found = self.holder()
+        if found is None:
+            return True
+        if found.pid and (not found.started or start_time(found.pid) == found.started):
+            os.kill(found.pid, signal.SIGTERM)
+        until = time.monotonic() + patience
+        while self.holder() is not None:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.05)
+        return True

@@ -1,0 +1,170 @@
+"""Starting the process of a worker: its command, its variables, its log. Nothing here decides who works on what.
+
+A worker is `hermes -p PROFILE kanban work CARD`, the leader of a session of its own, so that no terminal and no
+dispatcher takes it along. It is told board, card, run and claim by variables, so that it never looks for its card on
+another board.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import hermes
+from hermes.core.errors import OperatorError
+from hermes.environments.process import CALL_KEY, DEPTH, start_time
+from hermes.kanban.claiming import Claimed
+from hermes.kanban.run_process import RUN_ID, RunFiles
+from hermes.kanban.store import Location
+
+__all__ = ["DATABASE_URL", "Launcher", "ProcessLauncher", "Started", "bound_log"]
+
+#: Variable that carries the address of a board in PostgreSQL to a worker.
+DATABASE_URL = "HERMES_KANBAN_DATABASE_URL"
+#: Variables of a process that is itself somebody's: a worker is nobody's child.
+_OWN = (CALL_KEY, DEPTH, "HERMES_PROFILE")
+
+
+class Started(Protocol):
+    """A worker's process."""
+
+    pid: int
+    started: str
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+
+    def wait(self, timeout: float) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+
+
+class Launcher(Protocol):
+    """What starts workers."""
+
+    def start(self, claimed: Claimed, profile: str, files: RunFiles) -> Started:
+        """Start the worker of a claim. Raises `OperatorError`; nothing runs then."""
+
+
+class _Process:
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self._popen = popen
+        self.pid = popen.pid
+        self.started = start_time(popen.pid)
+
+    def poll(self) -> int | None:
+        return self._popen.poll()
+
+    def wait(self, timeout: float) -> int:
+        return self._popen.wait(timeout)
+
+
+class ProcessLauncher:
+    """Starts workers of one board; `folder` is the board's, `root` the base of all profiles."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        folder: Path,
+        root: Path,
+        environ: Mapping[str, str],
+        options: Sequence[str] = (),
+        log_bytes: int = 2_097_152,
+    ) -> None:
+        self._location = location
+        self._folder = folder
+        self._root = root
+        self._environ = environ
+        self._options = tuple(options)
+        self._log_bytes = log_bytes
+
+    def log_path(self, card_id: str) -> Path:
+        """Where a card's log is."""
+        return self._folder / "logs" / f"{card_id}.log"
+
+    def variables(self, claimed: Claimed, profile: str) -> dict[str, str]:
+        """The variables of a worker."""
+        claim, location = claimed.claim, self._location
+        found = {
+            name: value
+            for name, value in self._environ.items()
+            if name not in _OWN and (not name.startswith("HERMES_KANBAN_") or name in _KEPT)
+        }
+        # The same program as this one, wherever it is started from.
+        folders = [str(Path(hermes.__file__).parents[1]), found.get("PYTHONPATH", "")]
+        found |= {
+            "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
+            "HERMES_HOME": str(self._root),
+            "HERMES_PROFILE": profile,
+            "HERMES_KANBAN_TASK": claim.card_id,
+            RUN_ID: claim.run_id,
+            "HERMES_KANBAN_CLAIM_LOCK": claim.token,
+            "HERMES_KANBAN_BOARD": location.slug,
+            "HERMES_SESSION_SOURCE": "kanban",
+        }
+        if location.path is not None:
+            found["HERMES_KANBAN_DB"] = str(location.path)
+        if location.url is not None:
+            found[DATABASE_URL] = location.url
+        if claimed.card.tenant:
+            found["HERMES_TENANT"] = claimed.card.tenant
+        return found
+
+    def start(self, claimed: Claimed, profile: str, files: RunFiles) -> Started:
+        """Start the worker of a claim.
+
+        Raises:
+            OperatorError: lock or log cannot be written, or nothing can be started.
+        """
+        log = self.log_path(claimed.card.id)
+        lock = files.take(claimed.claim.run_id)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            bound_log(log, self._log_bytes)
+            with open(log, "ab") as out:
+                os.chmod(log, 0o600)
+                popen = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-m",
+                        "hermes.cli.main",
+                        *self._options,
+                        "-p",
+                        profile,
+                        "kanban",
+                        "work",
+                        claimed.card.id,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    cwd=self._root,
+                    env=self.variables(claimed, profile),
+                    start_new_session=True,
+                    pass_fds=(lock,),
+                )
+        except OSError as error:
+            raise OperatorError(f"the worker of {claimed.card.id} could not be started ({error})") from error
+        finally:
+            os.close(lock)
+        return _Process(popen)
+
+
+#: Variables for the board that a worker keeps of whoever starts it.
+_KEPT = frozenset({"HERMES_KANBAN_HOME", "HERMES_KANBAN_HOST_ID", "HERMES_KANBAN_CLAIM_TTL_SECONDS"})
+
+
+def bound_log(path: Path, most: int) -> None:
+    """Put a log aside once it has more than `most` bytes; one old log is kept. Its writers go on in the same file."""
+    try:
+        if path.stat().st_size <= most:
+            return
+        data = path.read_bytes()
+        path.with_name(f"{path.name}.1").write_bytes(data[-most:])
+        os.truncate(path, 0)  # writers append, so they go on at the new beginning
+    except FileNotFoundError:
+        return

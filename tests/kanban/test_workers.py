@@ -1,0 +1,110 @@
+"""Workers as real processes of real profiles, on a scripted model behind a loopback server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes.config.kanban import KanbanSettings
+from hermes.kanban.board import Board
+from hermes.kanban.boards import Boards
+from hermes.kanban.card import Card, NewCard
+from hermes.kanban.dispatcher import Dispatcher, Passed
+from hermes.kanban.launching import ProcessLauncher
+from hermes.kanban.place import this_worker
+from hermes.testing.faults import Fault
+from hermes.testing.scripted import Reply, call, reply
+from hermes.testing.server import ProviderServer, Request, serve_in_thread
+
+KEY = "sk-test-0123456789abcdef0123456789"
+
+
+class Lab:
+    """A home with profiles, its board, and a dispatcher for it; `environ` is what workers get."""
+
+    def __init__(self, base: Path, profiles: tuple[str, ...] = ("coder",), **settings: object) -> None:
+        self.home = base / "user" / ".hermes"
+        for name in profiles:
+            (self.home / "profiles" / name).mkdir(parents=True)
+        self.environ = {"PATH": os.environ["PATH"], "HOME": str(self.home.parent)}
+        self.settings = KanbanSettings(**settings)  # type: ignore[arg-type]
+        boards = Boards(self.home, this_worker(self.home, {}), environ={})
+        self.board: Board = boards.open()
+        self.folder = boards.folder("default")
+        self.profiles = profiles
+        self.said: list[str] = []
+
+    def use(self, server: ProviderServer) -> Lab:
+        self.environ |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY}
+        return self
+
+    def dispatcher(self, **more: object) -> Dispatcher:
+        launcher = ProcessLauncher(
+            self.board.location,
+            folder=self.folder,
+            root=self.home,
+            environ=self.environ,
+            options=("-m", "test-model"),
+        )
+        return Dispatcher(
+            self.board,
+            launcher,
+            folder=self.folder,
+            settings=self.settings,
+            profiles=lambda: self.profiles,
+            memory=lambda: None,
+            say=self.said.append,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def create(self, title: str, **more: object) -> Card:
+        order = NewCard(title=title, **{"assignee": "coder", **more})  # type: ignore[arg-type]
+        return self.board.create(order, author="me").card
+
+    def log(self, card: Card) -> str:
+        return (self.folder / "logs" / f"{card.id}.log").read_text(encoding="utf-8")
+
+
+def pass_and_wait(dispatcher: Dispatcher) -> Passed:
+    """One pass, then the ends of all workers it started."""
+    passed = dispatcher.pass_once(sign=False)
+    for process in dispatcher.started.values():
+        process.wait(timeout=60)
+    return passed
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.board.close()
+
+
+def step(*replies: Reply | Fault) -> Callable[[Request], Reply | Fault]:
+    """A model that gives these replies in the order of its turns."""
+    return lambda request: replies[min(request.turn, len(replies) - 1)]
+
+
+def test_a_card_is_worked_on_by_a_process_of_its_profile_and_is_done(lab: Lab) -> None:
+    card = lab.create("write a report")
+    script = step(
+        reply(calls=[call("terminal", command="echo 42 > report.md")]),
+        reply(calls=[call("kanban_complete", summary="the answer is 42", artifacts=["report.md"])]),
+        reply("bye"),
+    )
+    with serve_in_thread(script) as server:
+        dispatcher = lab.use(server).dispatcher()
+        passed = pass_and_wait(dispatcher)
+        assert [(each.card, each.profile) for each in passed.spawned] == [(card.id, "coder")]
+        dispatcher.pass_once(sign=False)
+    found = lab.board.find(card.id)
+    assert (found.status, found.summary) == ("done", "the answer is 42"), lab.log(card)
+    assert lab.board.attachment(card.id, "report.md") == b"42\n"
+    (run,) = lab.board.runs(card.id)
+    assert run.exited_at is not None and lab.board.live_runs() == []
+    assert lab.board.spending("profile")[0].name == "coder" and lab.board.spending("profile")[0].tokens > 0
+    assert (lab.home / "profiles" / "coder" / "runtime.db").exists()
+    assert f"# Card {card.id}: write a report" in server.requests[0].first_user
