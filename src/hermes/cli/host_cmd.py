@@ -14,22 +14,17 @@ import anyio
 import anyio.to_thread
 import click
 
+import hermes
 from hermes.chat.render import when
 from hermes.cli.chat_cmd import parts_of
 from hermes.cli.options import Sources, home_of, open_sources, options_of
-from hermes.cli.reaching import host_log
+from hermes.cli.reaching import host_log, stop_host
 from hermes.compose import Parts, bell_of, open_runtime, rung
-from hermes.core.errors import OperatorError
 from hermes.runtime.host import Host
 from hermes.runtime.runtime import tune_collector
-from hermes.store.hosting import HOST, HostInfo, HostLock, host_alive, host_info, request_stop, stop_requested
-from hermes.store.wake import ring
+from hermes.store.hosting import HOST, HostInfo, HostLock, host_alive, host_info, stop_requested
 
 __all__ = ["host"]
-
-#: Seconds that a host gets to end when it is asked to, beside those for commands that run: tasks are stopped and
-#: written within ten.
-STOP = 20.0
 
 
 @click.command(hidden=True, epilog="\b\nExamples:\n  hermes host --status\n  hermes host --stop")
@@ -66,13 +61,7 @@ def _stop(home: Path, wait: float) -> int:
     if not host_alive(home):
         click.echo("not running")
         return 0
-    request_stop(home)
-    ring(home, HOST)
-    until = time.monotonic() + STOP + wait
-    while host_alive(home):
-        if time.monotonic() >= until:
-            raise OperatorError(f"the background process does not end; look into {host_log(home)}")
-        time.sleep(0.05)
+    stop_host(home, wait)
     click.echo("stopped; its work goes on with hermes chat --resume")
     return 0
 
@@ -94,7 +83,7 @@ async def _work(parts: Parts, home: Path, lock: HostLock) -> None:
         supervisor = assembly.runtime.supervisor
         info = HostInfo(pid=os.getpid(), owner=supervisor.owner, started_at=time.time())
         await anyio.to_thread.run_sync(lock.say, info)
-        _say(f"started as owner {supervisor.owner}, process {os.getpid()}")
+        _say(f"started as owner {supervisor.owner}, process {os.getpid()}, hermes {hermes.__version__}")
 
         async def asked_to_stop() -> bool:
             return await anyio.to_thread.run_sync(stop_requested, home)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,15 +26,18 @@ from hermes.runtime.finding import find_session
 from hermes.runtime.moving import ANSWERS, have_let_go, offer
 from hermes.runtime.remote import Remote
 from hermes.runtime.rows import stored_spec
-from hermes.store.hosting import HOST, host_alive, host_info
+from hermes.store.hosting import HOST, host_alive, host_info, request_stop
 from hermes.store.owner import is_gone
 from hermes.store.sqlite import open_store
 from hermes.store.wake import ring
 
-__all__ = ["hand_to_host", "host_log", "offer_to_host", "reach", "start_host", "take_from_host"]
+__all__ = ["hand_to_host", "host_log", "offer_to_host", "reach", "start_host", "stop_host", "take_from_host"]
 
 #: Seconds in which a host takes up what it is asked to; starting one is most of it.
 PATIENCE = 30.0
+#: Seconds that a host gets to end when it is asked to, beside those for commands that run: tasks are stopped and
+#: written within ten.
+STOP = 20.0
 #: A log that is longer (bytes) is put aside when a host starts.
 LOG_BYTES = 1_000_000
 
@@ -120,6 +124,21 @@ def start_host(home: Home, arguments: Sequence[str] = ()) -> None:
             os.close(descriptor)
     except (OSError, subprocess.CalledProcessError) as error:
         raise OperatorError(f"the background process could not be started ({error}); see {log}") from error
+
+
+def stop_host(home: Path, wait: float) -> None:
+    """Have the host end and wait until it has; its work stays resumable. `wait` are seconds for commands that run.
+
+    Raises:
+        OperatorError: it does not end.
+    """
+    request_stop(home)
+    ring(home, HOST)
+    until = time.monotonic() + STOP + wait
+    while host_alive(home):
+        if time.monotonic() >= until:
+            raise OperatorError(f"the background process does not end; look into {host_log(home)}")
+        time.sleep(0.05)
 
 
 async def offer_to_host(remote: Remote, sources: Sources, session_id: str) -> str:

@@ -19,8 +19,10 @@ __all__ = ["ANSWERS", "have_let_go", "offer"]
 ANSWERS = 15.0
 
 
-async def have_let_go(remote: Remote, session_id: str, *, patience: float = ANSWERS) -> None:
-    """Have a session belong to nobody: whoever has it is asked to let it go.
+async def have_let_go(
+    remote: Remote, session_id: str, *, patience: float = ANSWERS, reason: str = "another terminal goes on with it"
+) -> None:
+    """Have a session belong to nobody: whoever has it is asked to let it go, and is told the reason.
 
     Raises:
         OperatorError: its process lives and does not answer for `patience` seconds (it may be stopped or asleep).
@@ -30,7 +32,7 @@ async def have_let_go(remote: Remote, session_id: str, *, patience: float = ANSW
         if await remote.gone(owner):
             continue
         mine = next(row for row in rows if row.owner == owner)
-        receipt = await remote.put(mine, RELEASE, "another terminal goes on with it", f"out-{random_hex(12)}")
+        receipt = await remote.put(mine, RELEASE, reason, f"out-{random_hex(12)}")
         until = anyio.current_time() + patience
         while not await remote.gone((await remote.store.task(mine.task_id) or mine).owner):
             if anyio.current_time() >= until:

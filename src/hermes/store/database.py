@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from hermes.core.errors import OperatorError, StoreBusy, StoreError, StoreFull
+from hermes.store.copying import copy_aside
 from hermes.store.migrations import APPLICATION_ID, MIGRATIONS, Migration, migrate
 
 __all__ = ["Durability", "begin", "open_reader", "open_writer", "refuse_foreign", "store_error"]
@@ -147,7 +148,7 @@ def open_writer(
         _prepare(db, path, durability, migrations)
         if max_pages is not None:
             db.execute(f"PRAGMA max_page_count = {max_pages}")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         db.close()
         raise store_error(error, path) from error
     except BaseException:
@@ -169,7 +170,10 @@ def _prepare(db: sqlite3.Connection, path: Path, durability: Durability, migrati
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         elif application != APPLICATION_ID:
             raise StoreError(f"{path} belongs to another program; choose another home (HERMES_HOME)")
-        _refuse_newer(path, db.execute("PRAGMA user_version").fetchone()[0], migrations)
+        layout = db.execute("PRAGMA user_version").fetchone()[0]
+        _refuse_newer(path, layout, migrations)
+        if 0 < layout < len(migrations):
+            copy_aside(path, layout)
         migrate(db, migrations)
         db.execute("COMMIT")
     except BaseException:

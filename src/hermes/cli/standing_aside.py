@@ -1,0 +1,162 @@
+"""The other processes of a home while the program is exchanged: who they are, having them stop so that nothing is lost,
+and letting what they did go on afterwards. Exchanges nothing itself and ends nothing that it does not know."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hermes.cli.options import GlobalOptions, Sources, open_sources
+from hermes.cli.reaching import reach, stop_host
+from hermes.config.home import DEFAULT_PROFILE, Home, find_home, profile_names
+from hermes.core.codec import decode_entry
+from hermes.core.messages import Assistant
+from hermes.runtime.moving import ANSWERS, have_let_go
+from hermes.runtime.rows import stored_spec
+from hermes.store.living import Living, holds, is_ours, living_processes
+from hermes.store.ops import Store
+
+__all__ = ["Aside", "describe", "go_on", "homes", "living", "stand_aside", "wait_for_all"]
+
+#: Seconds that a process has to end after it let its work go, and again after it was sent a signal.
+LEAVES = 10.0
+REASON = "hermes is being updated; hermes attach brings it back here"
+Say = Callable[[str], None]
+
+
+class Aside(msgspec.Struct):
+    """What was stopped: sessions (by profile) whose work is to go on."""
+
+    sessions: list[tuple[str, str]] = msgspec.field(default_factory=list)
+
+
+def homes(home: Home) -> list[Home]:
+    """The homes that share a root: that of each profile."""
+    return [find_home({"HERMES_HOME": str(home.root)}, name) for name in profile_names(home.root)]
+
+
+def living(home: Home) -> list[tuple[Home, Living]]:
+    """Every living process of these homes but this one."""
+    found = [(each, one) for each in homes(home) for one in living_processes(each.path, each.database)]
+    return [(each, one) for each, one in found if one.pid != os.getpid()]
+
+
+def describe(home: Home, one: Living) -> str:
+    """A process in one line."""
+    what = "work in the background" if one.host else f"session {one.sessions[0]}" if one.sessions else "no session"
+    more = f" and {len(one.sessions) - 1} more" if len(one.sessions) > 1 and not one.host else ""
+    title = f" ({' '.join(one.title.split())[:50]})" if one.title else ""
+    tasks = f", {one.unfinished} unfinished tasks" if one.unfinished else ""
+    profile = f", profile {home.profile}" if home.profile != DEFAULT_PROFILE else ""
+    return f"process {one.pid or '?'}: {what}{more}{title}{tasks}{profile}"
+
+
+async def stand_aside(options: GlobalOptions, home: Home, aside: Aside, say: Say) -> None:
+    """Have every process finish the call that it is in, stop with its work resumable, and end. What has to go on is
+    added to `aside` as soon as it stands.
+
+    Raises:
+        OperatorError: a process does not answer; what stopped before is in `aside`.
+    """
+    for each in homes(home):
+        found = living_processes(each.path, each.database)
+        if not found:
+            continue
+        sources = open_sources(msgspec.structs.replace(options, profile=each.profile))
+        wait = sources.loaded.settings.runtime.handover_wait_seconds
+        for one in found:
+            if one.pid != os.getpid():
+                await _one(sources, one, wait, aside)
+        await _ended(each, say)
+
+
+async def _one(sources: Sources, one: Living, wait: float, aside: Aside) -> None:
+    home = sources.loaded.home
+    if one.host:
+        await anyio.to_thread.run_sync(partial(stop_host, home.path, wait))
+    if not one.sessions:
+        return
+    async with reach(sources) as remote:
+        for session in one.sessions:
+            await have_let_go(remote, session, patience=ANSWERS + wait, reason=REASON)
+            if await _has_work(remote.store, session):
+                aside.sessions.append((home.profile, session))
+
+
+async def _has_work(store: Store, session: str) -> bool:
+    """Whether a session has something to do, and does not only wait for its person."""
+    rows = [row for row in await store.tasks(session) if row.ended_at is None]
+    for row in rows:
+        if row.parent_id is not None or not stored_spec(row).interactive:
+            return True
+        entries = await store.entries(row.task_id)
+        last = decode_entry(entries[-1][1]) if entries else None
+        if not isinstance(last, Assistant) or last.calls or await store.deliveries(row.task_id):
+            return True
+        if any(message.state == "queued" for message in await store.inbox(row.task_id)):
+            return True
+    return False
+
+
+async def _ended(home: Home, say: Say) -> None:
+    """Wait until no process of the home holds its lock; one of this program that stays is asked by a signal."""
+    left = await _wait(home)
+    for one in left:
+        if one.pid and is_ours(one.pid) and holds(home.path, one):
+            os.kill(one.pid, signal.SIGTERM)
+    for one in await _wait(home) if left else ():
+        say(
+            f"note: {describe(home, one)} stays: it is another program that uses hermes, or does not react. Nothing "
+            "it had goes on in it; start it again."
+        )
+
+
+async def _wait(home: Home) -> list[Living]:
+    until = anyio.current_time() + LEAVES
+    while True:
+        found = await anyio.to_thread.run_sync(living_processes, home.path, home.database)
+        left = [one for one in found if one.pid != os.getpid()]
+        if not left or anyio.current_time() >= until:
+            return left
+        await anyio.sleep(0.1)
+
+
+def go_on(python: Path, home: Home, sessions: Sequence[tuple[str, str]], say: Say) -> bool:
+    """Let sessions go on in the background, under the program that is installed now; False where one did not."""
+    fine = True
+    for profile, session in sessions:
+        done = subprocess.run(
+            [str(python), "-P", "-m", "hermes.cli.main", "-p", profile, "tasks", "resume", session],
+            env={**os.environ, "HERMES_HOME": str(home.root)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+        if done.returncode:
+            fine = False
+            say(f"session {session} waits: {done.stderr.strip()}  Go on: hermes tasks resume {session}")
+        else:
+            say(f"session {session} goes on in the background: hermes attach {session}")
+    return fine
+
+
+def wait_for_all(home: Home, say: Say) -> None:
+    """Wait until every other process of the homes has ended by itself."""
+    before = -1
+    while found := living(home):
+        if len(found) != before:
+            say(f"waiting for {len(found)} processes to end (Ctrl+C leaves all as it is)")
+            before = len(found)
+        time.sleep(0.5)
