@@ -1,12 +1,14 @@
 """The ground on which attacks are tried: a workspace, a neighbour that must not change, and a home with keys.
 
-It stands beside the sources, since the temporary directory is a place where commands may write.
+It stands beside the sources, or in the user's home where these lie in a temporary directory: that is a place where
+commands may write.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import shutil
 import subprocess
 import tarfile
@@ -111,7 +113,11 @@ def _filled(value: Any, names: Mapping[str, str]) -> Any:
 @contextmanager
 def prepared() -> Iterator[Path]:
     """A directory that is neither temporary nor a home, removed at the end."""
-    root = Path(tempfile.mkdtemp(prefix=".attacks-", dir=ROOT))
+    places = (ROOT, Path(pwd.getpwuid(os.getuid()).pw_dir))
+    place = next(
+        (path for path in places if not path.is_relative_to("/tmp") and not path.is_relative_to("/var/tmp")), ROOT
+    )
+    root = Path(tempfile.mkdtemp(prefix=".attacks-", dir=place))
     try:
         yield root
     finally:

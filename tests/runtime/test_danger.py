@@ -309,6 +309,23 @@ def test_reading_tools_are_ordinary() -> None:
     assert not classify("todo", {}, WORKSPACE).dangerous
 
 
+def test_links_of_a_process_are_not_followed_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # in a temporary directory, where commands may write
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (workspace / "here").symlink_to("/proc/self/cwd")
+    for path in (
+        "/proc/self/cwd/../victim",
+        "/proc/self/../self/cwd/x",
+        "/proc/thread-self/cwd/x",
+        "here/x",
+        "here/../x",
+    ):
+        for tool, arguments in (("terminal", {"command": f"echo x > {path}"}), ("write_file", {"path": path})):
+            assert classify(tool, arguments, str(workspace), home=HOME).category == "write_outside", path
+        assert classify("terminal", {"command": f"cat {path}"}, str(workspace), home=HOME).category == "secrets", path
+
+
 @pytest.mark.parametrize("depth", [11, 40, 5000])
 def test_deep_nesting_is_dangerous_and_quick(depth: int) -> None:
     assert judge("echo " + "$(" * depth + "ls" + ")" * depth)[:2] == (True, "unclear")

@@ -19,6 +19,8 @@ __all__ = ["Places", "Step", "covers", "hosts_of", "plain"]
 
 _TEMPORARY = ("/tmp", "/var/tmp")
 _PROCESS_SECRETS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:environ|mem|root|cwd|fd|maps|auxv)(?:/|$)")
+_PROCESS_LINK = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:root|cwd)$")
+_MOST_LINKS = 40  # as the kernel does
 _GIT_RUNS = re.compile(r"/\.git/(?:hooks(?:/|$)|config$|modules/.+/(?:hooks(?:/|$)|config$)|info/attributes$)")
 _HOMES = re.compile(r"/(?:home|Users|var/home)/[^/]+/|/root/|/var/root/")
 _ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://(?:[^/@\s]*@)?(\[[^\]]*\]|[^/:?#\s\"']+)")
@@ -52,7 +54,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     def absolute(self, path: str) -> str | None:
         """Return the absolute path without `.` and `..`, None if it cannot be known. `..` leads out of where a link
-        leads, as it does for the kernel."""
+        leads, as it does for the kernel. What leads through `/proc/self/cwd` and its like goes elsewhere for whoever
+        runs the command than for whoever judges it: it stays as it is."""
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         if path.startswith("~"):
@@ -69,6 +72,9 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
             if self.cwd is None:
                 return None
             path = os.path.join(self.cwd, path)
+        through = _through_process(path)
+        if through:
+            return through
         plain_path = os.path.normpath(path)
         if ".." in path.split("/"):
             real = os.path.realpath(path)
@@ -79,6 +85,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     def inside(self, path: str, *, temporary: bool = True) -> bool:
         """Whether writing to this absolute path, links followed, stays inside the workspace (or the temporary
         directories)."""
+        if _through_process(path):
+            return False
         real = os.path.realpath(path)
         roots = (self.workspace, *(_TEMPORARY if temporary else ()))
         return any(real == root or real.startswith(root.rstrip("/") + "/") for root in map(os.path.realpath, roots))
@@ -112,6 +120,37 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         if not home or os.path.normpath(self.workspace) != home or not path.startswith(home + "/"):
             return False
         return path[len(home) + 1 :].startswith(".")
+
+
+def _through_process(path: str) -> str:
+    """Return an absolute path from the link of a process on (`/proc/self/cwd/…`) that it leads through, "" if none."""
+    at, links = "/", 0
+    parts = path.split("/")[::-1]
+    while parts:
+        name = parts.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            at = os.path.dirname(at)
+            continue
+        one = os.path.join(at, name)
+        if _PROCESS_LINK.match(one):
+            return "/".join([one, *reversed(parts)])
+        target = _link(one) if at != "/proc" and links < _MOST_LINKS else ""
+        if target:
+            links += 1
+            at = "/" if target.startswith("/") else at
+            parts.extend(target.split("/")[::-1])
+        else:
+            at = one
+    return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except (OSError, ValueError):  # no link, gone, or no name that a file can have
+        return ""
 
 
 def _real(path: str, known: dict[str, str]) -> str:
