@@ -371,7 +371,7 @@ def _fields() -> tuple[dict[str, Field], dict[str, type[msgspec.Struct]]]:
                 sections[info.name] = hint
                 add(info.name + ".", hint)
                 continue
-            meta = get_args(hint)[1] if get_origin(hint) is Annotated else Meta()
+            meta = get_args(hint)[-1] if get_origin(hint) is Annotated else Meta()  # the type's own bounds come first
             key = prefix + info.name
             found[key] = Field(
                 key=key,
