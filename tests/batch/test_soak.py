@@ -1,5 +1,5 @@
-"""A run that is killed again and again, by a sick provider's side: nothing is lost, doubled, or paid for more often than
-the kills explain."""
+"""A run that is killed again and again while its provider is sick: nothing is lost, doubled, or paid for more often
+than the kills explain."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ class Soak:
         self._count(before)
         return code, (self.program.folder / "log").read_text("utf-8")[-3000:]
 
-    def check(self, allowed: int) -> None:
-        """Every row stands once; a kill cost at most `allowed` calls, and no call of a row twice."""
+    def check(self, allowed: int, each: int = 1) -> None:
+        """Every row stands once; between two looks at most `allowed` calls were made again, and of a row `each`."""
         rows = self.program.rows("soak")
         assert [row["prompt_index"] for row in rows] == list(range(self.rows))
         batches = [
@@ -144,8 +144,10 @@ class Soak:
         assert set(self.sick.answered) == {(f"prompt {n}", turn) for n in range(self.rows) for turn in range(TURNS)}
         for again in self.repeats:
             assert again.total() <= allowed, again
-            assert set(again.values()) <= {1}, again
-            assert max(Counter(prompt for prompt, _ in again).values(), default=0) <= 1, again
+            of_row: Counter[str] = Counter()
+            for (prompt, _), count in again.items():
+                of_row[prompt] += count
+            assert max(of_row.values(), default=0) <= each, again
         assert not list(self.folder.glob("run*.db*")) and not (self.folder / "workspaces").exists()
 
 
@@ -162,3 +164,29 @@ def test_a_run_that_is_killed_again_and_again(program: Program, kills: int) -> N
     soak = Soak(program, kills, 11)
     soak.run()
     soak.check(WORKERS)
+
+
+class SoakOfProcesses(Soak):
+    """Every second time one of the processes that carry rollouts out is killed first, and the run goes on a while."""
+
+    def strike(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        if number % 2 == 0 or process.poll() is not None:
+            return
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()
+        workers = [int(pid) for pid in children if b"batch_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        if not workers:
+            return
+        os.kill(self.chance.choice(workers), signal.SIGKILL)
+        wanted, deadline = len(self.sick.answered) + 10, time.monotonic() + 20
+        while len(self.sick.answered) < wanted and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+
+@pytest.mark.fault("B111")
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_run_of_several_processes_loses_one_or_all_of_them(program: Program, kills: int) -> None:
+    soak = SoakOfProcesses(program, kills, 12, "--processes=2")
+    soak.run()
+    soak.check(2 * WORKERS, each=2)
+    if kills == 5:
+        assert "died; another takes its place" in (program.folder / "log").read_text("utf-8")

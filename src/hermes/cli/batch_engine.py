@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,8 +11,10 @@ import msgspec
 
 from hermes.batch.execute import RuntimeEngine
 from hermes.batch.folder import RunFolder
+from hermes.batch.processes import open_processes
 from hermes.batch.rollout import Engine
 from hermes.batch.settings import BatchSettings, check_routing
+from hermes.batch.wire import Begin
 from hermes.chat.notes import describe_source
 from hermes.chat.tree_text import live_lines
 from hermes.cli.options import GlobalOptions, open_sources
@@ -21,6 +24,7 @@ from hermes.compose.models import address_of
 from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.core.errors import UsageError
 from hermes.core.model import ModelProfile
+from hermes.credentials.redact import Redactor
 from hermes.providers.catalog import Catalog
 from hermes.runtime.budgets import unknown_price
 from hermes.runtime.runtime import tune_collector
@@ -32,7 +36,10 @@ __all__ = ["BatchEngine"]
 class BatchEngine:
     """What opens the engine of a run, and what a person sees of it."""
 
-    def __init__(self, options: GlobalOptions, data_dir: Path, *, record: str = "", replay: str = "") -> None:
+    def __init__(
+        self, options: GlobalOptions, data_dir: Path, *, record: str = "", replay: str = "", number: int | None = None
+    ) -> None:
+        self._number = number  # which of several processes this is; None: the run itself
         self._file, self._cassette = cassettes(record, replay)
         self.strayed = False  # the replay went otherwise than its recording
         self._options = options
@@ -42,7 +49,11 @@ class BatchEngine:
 
     @asynccontextmanager
     async def open(self, settings: BatchSettings) -> AsyncIterator[Engine]:
-        """Open the engine for the settings of a run."""
+        """Open the engine for the settings of a run; of one with several processes, theirs."""
+        if self._number is None and settings.processes > 1:
+            async with self._processes(settings) as shared:
+                yield shared
+            return
         given = msgspec.structs.replace(self._options, model=settings.model or self._options.model)
         sources = open_sources(given)
         configuration = sources.loaded.require()
@@ -60,7 +71,7 @@ class BatchEngine:
             record=self._file,
             replay=self._cassette,
             yolo=self._options.yolo,
-            journal=RunFolder(self._data_dir, settings.run_name).journal_path,
+            journal=self.journal(settings),
             state_root=RunFolder(self._data_dir, settings.run_name).state,
         )
         async with open_runtime(parts) as assembly:
@@ -82,6 +93,29 @@ class BatchEngine:
                 self.strayed = tell_tape(assembly.tape, self._say)
             finally:
                 self._assembly = None
+
+    def journal(self, settings: BatchSettings) -> Path:
+        """What the half-done rollouts of this process go on from."""
+        path = RunFolder(self._data_dir, settings.run_name).journal_path
+        return path.with_stem(f"{path.stem}-{self._number}") if self._number else path
+
+    @asynccontextmanager
+    async def _processes(self, settings: BatchSettings) -> AsyncIterator[Engine]:
+        if self._file is not None or self._cassette is not None:
+            raise UsageError("--record and --replay need one process: leave out --processes.")
+        secrets = open_sources(self._options).secrets()
+        begins = [
+            Begin(
+                number=number,
+                data_dir=str(self._data_dir.absolute()),
+                settings=msgspec.structs.asdict(settings),
+                options=msgspec.structs.asdict(self._options),
+            )
+            for number in range(settings.processes)
+        ]
+        command = [sys.executable, "-m", "hermes.cli.batch_worker"]
+        async with open_processes(begins, command, say=self._say, redact=Redactor(secrets).json_bytes) as engine:
+            yield engine
 
     def price_of(self, settings: BatchSettings) -> tuple[str, ModelProfile]:
         """The model of a run and what is known of it; asks nobody."""
