@@ -1,11 +1,11 @@
-"""Reading sessions for the commands: the journal opened for a moment, a session by a part of its id, what was said.
+"""Reading sessions: the journal opened for a moment, a session by a part of its id, what was said, its title.
 
 Adopts nothing; a home without a journal is left without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,10 +17,21 @@ from hermes.core.errors import HermesError, UsageError
 from hermes.core.events import TurnEnded
 from hermes.core.messages import Assistant, Entry, Interrupted, Notice, Steer, Summary, Text, ToolResult, User
 from hermes.core.usage import TURN_ENDED
-from hermes.store.ops import SessionRow, Store, TaskRow
+from hermes.store.ops import SessionRow, Store, TaskRow, TouchSession, Unit
 from hermes.store.sqlite import open_store
 
-__all__ = ["NotFound", "Whole", "journal", "pick", "plain_task", "read_whole", "said"]
+__all__ = [
+    "NotFound",
+    "Whole",
+    "journal",
+    "mentions",
+    "pick",
+    "plain_task",
+    "read_whole",
+    "renamed",
+    "said",
+    "whole_of",
+]
 
 #: How far back a session is looked for by a part of its id.
 _SEARCHED = 10_000
@@ -79,21 +90,47 @@ async def pick(store: Store, wanted: str) -> SessionRow:
 
 
 async def read_whole(home: Home, wanted: str) -> Whole:
-    """Everything about a session. Raises as `pick`."""
+    """Everything about a session of a home. Raises as `pick`."""
     async with journal(home) as store:
-        row = await pick(store, wanted)
-        tasks = await store.tasks(row.session_id)
-        entries = {
-            task.task_id: [decode_entry(body) for _, body in await store.entries(task.task_id)] for task in tasks
-        }
-        unseen = await store.unseen(row.session_id)
-        return Whole(
-            row=row,
-            tasks=tuple(tasks),
-            entries=entries,
-            unseen=frozenset(task.task_id for task in unseen),
-            unfinished=await _unfinished(store, row.session_id),
-        )
+        return await whole_of(store, wanted)
+
+
+async def whole_of(store: Store, wanted: str) -> Whole:
+    """Everything about a session of an open journal. Raises as `pick`."""
+    row = await pick(store, wanted)
+    tasks = await store.tasks(row.session_id)
+    entries = {task.task_id: [decode_entry(body) for _, body in await store.entries(task.task_id)] for task in tasks}
+    unseen = await store.unseen(row.session_id)
+    return Whole(
+        row=row,
+        tasks=tuple(tasks),
+        entries=entries,
+        unseen=frozenset(task.task_id for task in unseen),
+        unfinished=await _unfinished(store, row.session_id),
+    )
+
+
+async def mentions(store: Store, session_id: str, words: Sequence[str]) -> bool:
+    """Whether all the words (folded to lower case) stand in what one of the tasks of a session said or was told."""
+    for task in await store.tasks(session_id):
+        for _, body in await store.entries(task.task_id):
+            text = body.decode("utf-8", "replace").casefold()
+            if all(word in text for word in words):
+                return True
+    return False
+
+
+async def renamed(store: Store, session_id: str, title: str) -> None:
+    """Give a session another title, of at most 200 characters.
+
+    Raises:
+        UsageError: the title is empty.
+    """
+    clean = " ".join(title.split())
+    if not clean:
+        raise UsageError("the title is empty. Give a text.")
+    # A new title is no use of the session: its place in the list and its age stay.
+    await store.submit(Unit(ops=(TouchSession(session_id=session_id, updated_at=0.0, title=clean[:200]),))).wait()
 
 
 async def _unfinished(store: Store, session_id: str) -> tuple[dict[str, Any], ...]:

@@ -16,13 +16,13 @@ import click
 
 from hermes.chat.render import printable, size_text, when
 from hermes.chat.sessions_export import FORMATS, copy_files, files_of, rendered, write_document
-from hermes.chat.sessions_read import NotFound, journal, pick, read_whole
+from hermes.chat.sessions_read import NotFound, journal, pick, read_whole, renamed
 from hermes.cli.options import home_of, open_sources, options_of
 from hermes.cli.screens import print_json
 from hermes.config import Home
 from hermes.core.errors import HermesError, UsageError
 from hermes.observe.retention import Keep, Pruned, Retention
-from hermes.store.ops import SessionRow, TaskRow, TouchSession, Unit
+from hermes.store.ops import SessionRow, TaskRow
 from hermes.store.owner import is_gone
 
 __all__ = ["delete", "export", "prune", "rename"]
@@ -80,10 +80,7 @@ def export(
 @click.pass_context
 def rename(context: click.Context, /, session_id: str, title: str, as_json: bool) -> None:
     """Give a session another title."""
-    clean = " ".join(title.split())
-    if not clean:
-        raise UsageError("the title is empty. Give a text.")
-    row = anyio.run(_rename, home_of(context), session_id, clean[:200])
+    row = anyio.run(_rename, home_of(context), session_id, title)
     if as_json:
         print_json(row)
     else:
@@ -169,8 +166,7 @@ def _tell(done: Pruned, keep: Keep, dry_run: bool) -> None:
 async def _rename(home: Home, wanted: str, title: str) -> SessionRow:
     async with journal(home) as store:
         row = await pick(store, wanted)
-        # A new title is no use of the session: its place in the list and its age stay.
-        await store.submit(Unit(ops=(TouchSession(session_id=row.session_id, updated_at=0.0, title=title),))).wait()
+        await renamed(store, row.session_id, title)
         return await pick(store, row.session_id)
 
 

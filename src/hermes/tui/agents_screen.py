@@ -52,7 +52,7 @@ class AgentsScreen(Screen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,ctrl+t,f6", "close", "Back", key_display="esc"),
-        Binding("t", "tail", "Tail"),
+        Binding("t,enter", "tail", "Tail"),
         Binding("d", "details", "Details"),
         Binding("e", "steer", "Steer"),
         Binding("x", "stop", "Stop"),
@@ -265,7 +265,7 @@ class AgentsScreen(Screen[None]):
             self.app.push_screen(TailScreen(self.source, view, self._now))
 
     def on_line_list_chosen(self, message: TreeList.Chosen) -> None:
-        """Enter reads the transcript."""
+        """A double click reads the transcript."""
         message.stop()
         self.action_tail()
 

@@ -57,14 +57,13 @@ class LineList(Widget, can_focus=True):
         Binding("pagedown,space", "page(1)", show=False),
         Binding("home,g", "move(-1000000000)", show=False),
         Binding("end,G", "move(1000000000)", show=False),
-        Binding("enter", "choose", show=False),
     ]
 
     class Moved(Message):
         """The cursor stands on another row."""
 
     class Chosen(Message):
-        """Enter or a double click on a row."""
+        """A double click on a row."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  the name Textual uses
         super().__init__(id=id)
@@ -153,11 +152,6 @@ class LineList(Widget, can_focus=True):
         """Move the cursor by screens."""
         self.move_to(self.cursor + by * max(1, self.size.height - 1))
 
-    def action_choose(self) -> None:
-        """Say that the row under the cursor is meant."""
-        if self.count:
-            self.post_message(self.Chosen())
-
     def on_resize(self, event: Resize) -> None:
         """Another size: everything is drawn anew."""
         self._drawn = []
@@ -187,4 +181,4 @@ class LineList(Widget, can_focus=True):
         if index < self.count:
             self.move_to(index)
             if event.chain >= 2:
-                self.action_choose()
+                self.post_message(self.Chosen())
