@@ -23,6 +23,7 @@ __all__ = [
     "panel",
     "printable",
     "quantity",
+    "rows",
     "size_text",
     "usage_text",
     "when",
@@ -191,3 +192,17 @@ def size_text(size: int) -> str:
         if amount < 1_000:
             return f"{amount:.1f} {unit}"
     return f"{amount / 1_000:.1f} GB"
+
+
+def rows(table: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Lay out rows in aligned columns; the last column is as long as it likes."""
+    if not table:
+        return ""
+    # what models, servers and files wrote must not act on the terminal
+    table = [[printable(cell).replace("\n", " ") for cell in row] for row in table]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)]
+    lines = []
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append((indent + "  ".join([*cells, row[-1]])).rstrip())
+    return "\n".join(lines)
