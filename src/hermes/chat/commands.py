@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hermes.chat.budget_text import budget_rows, read_money, with_money
-from hermes.chat.notes import describe_source
-from hermes.chat.render import aligned, one_line, usage_text
+from hermes.chat.notes import changed, describe_source, loop_delay
+from hermes.chat.render import aligned, duration, one_line, usage_text
+from hermes.chat.switching import change_model, take_up
 from hermes.chat.tree_text import one_row, task_details, tree_lines
 from hermes.core.limits import Limits
 from hermes.core.usage import TURN_ENDED, fold, stored_call
@@ -43,11 +44,15 @@ COMMANDS = (
     _Entry("busy", (), "/busy queue|steer|interrupt", "what a line typed during a turn does"),
     _Entry("detach", (), "/detach", "leave, and let what runs go on in the background"),
     _Entry("new", ("reset",), "/new", "a new conversation"),
+    _Entry("sessions", (), "/sessions", "earlier conversations"),
+    _Entry("resume", (), "/resume ID", "go on with another conversation; what runs here goes on beside"),
+    _Entry("model", (), "/model [NAME [--provider P]]", "which model answers; another one for this conversation"),
+    _Entry("config", (), "/config", "the settings that are not the usual ones"),
     _Entry("status", (), "/status", "session, model, what runs"),
     _Entry("usage", (), "/usage", "tokens and money so far"),
     _Entry("budget", (), "/budget [USD]", "what this conversation may cost; /budget 20 changes it, none lifts it"),
     _Entry("tools", (), "/tools", "the tools of this conversation"),
-    _Entry("quit", ("exit",), "/quit", "leave"),
+    _Entry("quit", ("exit",), "/quit [stop|detach|wait]", "leave; asks once where something runs"),
 )
 _NAMES = {name: entry.name for entry in COMMANDS for name in (entry.name, *entry.aliases)}
 _LINE = re.compile(r"/([^\s/]+)(?:\s+(.*))?", re.DOTALL)
@@ -110,6 +115,10 @@ class Commands:
             "busy": self.busy,
             "detach": self.detach,
             "new": self.new,
+            "sessions": self.sessions,
+            "resume": self.resume,
+            "model": self.model,
+            "config": self.config,
             "status": self.status,
             "usage": self.usage,
             "budget": self.budget,
@@ -177,6 +186,8 @@ class Commands:
         """Show the tree, or one task."""
         chat = self._chat
         if not argument:
+            if chat.screen.opens("agents"):
+                return
             session = chat.session.id if chat.session is not None else ""
             self._say(*tree_lines(chat.tree, chat.now(), session_id=session, width=chat.screen.width))
             return
@@ -250,6 +261,42 @@ class Commands:
         await self._chat.end_session()
         self._say("a new conversation begins with your next line")
 
+    async def sessions(self, argument: str) -> None:
+        """The newest conversations of this home."""
+        chat = self._chat
+        if chat.screen.opens("sessions"):
+            return
+        found = await chat.runtime.store.sessions(limit=20)
+        ago = [(row, duration(max(0.0, chat.now() - row.updated_at))) for row in found if row.source != "batch"]
+        self._say(*aligned([(row.session_id, f"{time} ago · {one_line(row.title, 60)}") for row, time in ago]))
+        self._say("/resume ID goes on with one" if ago else "no conversation yet")
+
+    async def resume(self, argument: str) -> None:
+        """Go to another conversation."""
+        if argument:
+            await take_up(self._chat, argument)
+        else:
+            await self.sessions("")
+
+    async def model(self, argument: str) -> None:
+        """Say which model answers, or change it."""
+        chat = self._chat
+        name, _, provider = argument.partition("--provider")
+        if name.strip():
+            await change_model(chat, name.strip(), provider.strip(" ="))
+            return
+        now = (chat.session.task.spec if chat.session is not None else chat.spec).model.name
+        rows = [("model", now or chat.assembly.endpoint.model), ("source", describe_source(chat.assembly))]
+        short = ", ".join(f"{alias} = {full}" for alias, full in chat.assembly.settings.model.aliases.items())
+        self._say(*aligned([*rows, ("short names", short or "none (model.aliases)")]))
+        self._say("/model NAME changes it here; `hermes model` lists the models of the server")
+
+    async def config(self, argument: str) -> None:
+        """The settings that were changed."""
+        chat = self._chat
+        self._say(*aligned([("file", str(chat.assembly.home.config_file)), *changed(chat.assembly.settings)]))
+        self._say("`hermes config set KEY VALUE` changes one for the next start")
+
     async def status(self, argument: str) -> None:
         """Session, model and what runs."""
         chat = self._chat
@@ -264,6 +311,8 @@ class Commands:
             ("queued", f"{len(session.task.inbox.follow_ups) if session is not None else 0} lines"),
             ("approvals", "all allowed (--yolo)" if gate.yolo else gate.mode),
             ("typing during a turn", chat.busy_mode),
+            ("beside", ", ".join(one.id for one in chat.aside.busy) or "nothing"),
+            ("loop", f"{await loop_delay() * 1_000:.1f} ms late"),
         ]
         self._say(*aligned(rows))
 
@@ -301,12 +350,23 @@ class Commands:
 
     async def detach(self, argument: str) -> None:
         """Leave without stopping anything."""
-        if not (self._chat.turn_runs or self._chat.running()):
+        if not self._chat.busy:
             self._say("nothing runs; /quit leaves, and the conversation can be resumed")
             return
         self._chat.leave(detach=True)
 
     async def quit(self, argument: str) -> None:
         """Leave, after asking once where something runs."""
-        if self._chat.confirmed("quit"):
-            self._chat.leave()
+        chat, word = self._chat, argument.lower()
+        if word == "stop" or (word == "detach" and not chat.busy):
+            chat.leave()
+        elif word == "detach":
+            chat.leave(detach=True)
+        elif word == "wait":
+            chat.leave_later()
+        elif word:
+            self._say("usage: /quit [stop|detach|wait]")
+        elif chat.busy and chat.screen.opens("leave"):
+            return
+        elif chat.confirmed("quit"):
+            chat.leave()

@@ -80,6 +80,9 @@ class Stage(Protocol):
     def question(self, question: Question) -> None:
         """Show what a person is asked."""
 
+    def opens(self, name: str) -> bool:
+        """Open a place of its own for `agents`, `sessions`, `board` or `leave`; False where lines must do."""
+
 
 def nobody(typing: bool) -> None:
     """Nobody is told of typing."""
@@ -124,6 +127,10 @@ class Screen:
         if question.lasting:
             self.note(f"   s and a cover: {one_line(question.lasting, 300)}")
         self.note("   y once · s this conversation · a always · n no")
+
+    def opens(self, name: str) -> bool:
+        """There are lines alone."""
+        return False
 
     def delta(self, text: str) -> None:
         """More of the answer. Lines longer than the screen are broken where it ends, at a space if there is one."""

@@ -52,6 +52,7 @@ class Hearing:
                 self._answer(envelope)
             elif isinstance(event, TaskEnded) and chat.tree.tasks[envelope.task_id].kind == "background":
                 run_ended(chat, envelope.task_id, event)
+        chat.aside.hear(envelope)
         self._tell(envelope)
 
     def _answer(self, envelope: Envelope) -> None:
@@ -80,5 +81,4 @@ class Hearing:
             chat.screen.note(f"✗ {one_line(detail, 1_000)}")
             if detail.startswith("cost limit"):
                 chat.screen.note("/budget shows what was spent, /budget USD raises the limit; then write on")
-        if chat.assembly.settings.display.bell_on_complete:
-            chat.composer.bell()
+        chat.ring()

@@ -5,6 +5,7 @@ It knows nothing of keys and screens (`composer.py`) and nothing of what a comma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -17,9 +18,11 @@ from hermes.chat.isolating import in_worktree
 from hermes.chat.leaving import EXIT_INTERRUPTED, goes_on
 from hermes.chat.notes import commands_awaited, greeting, status, stopping, waiting
 from hermes.chat.options import GlobalOptions
+from hermes.chat.own_command import OwnCommand
 from hermes.chat.questions import Questions
 from hermes.chat.reopening import reopened
 from hermes.chat.stream import Narrator
+from hermes.chat.switching import Aside
 from hermes.chat.tree_text import one_row
 from hermes.chat.unseen_text import show_unseen
 from hermes.compose import Assembly, conversation_spec
@@ -75,6 +78,9 @@ class Chat:
         self._source = source
         self._commands = Commands(self)
         self.questions = Questions(self.screen.question, self.refresh)
+        self.aside = Aside(self)
+        self._own = OwnCommand(self.screen.note)
+        self._waits = False  # whether it leaves once nothing runs any more
         self._asked = ""  # what was asked to be confirmed
         self._interrupted_at = -TWICE
         self.last_session = ""  # the newest conversation of this run
@@ -115,6 +121,7 @@ class Chat:
                         await self._next()
                 if not self._suspend and self.runtime.supervisor.broken is None:
                     await self.end_session()
+                    self._report_stopped(await self.aside.close())
                 self.screen.finish()
                 if self.last_session:
                     self.composer.write(f"This conversation: hermes sessions show {self.last_session}")
@@ -142,7 +149,7 @@ class Chat:
         """Nobody can type any more: let what runs come to its end, then leave."""
         self.runtime.gate.asker = None
         self.questions.take("no")
-        while self.turn_runs or self.running():
+        while self.busy:
             self.moved = anyio.Event()
             await self.moved.wait()
         self.leave()
@@ -154,17 +161,34 @@ class Chat:
             self.last_session = session_id
             self.leave(suspend=True)
             return
-        self.session, self.last_session = Session(chosen, self.runtime.control), session_id
-        self.runs = [task for task in chosen.children if task.spec.kind == "background"]
+        self.hold(Session(chosen, self.runtime.control))
+
+    def hold(self, session: Session) -> None:
+        """Go on with this conversation."""
+        self.session, self.last_session = session, session.id
+        self.runs = [task for task in session.task.children if task.spec.kind == "background"]
+
+    def forget_session(self) -> None:
+        """Let go of the conversation without ending it."""
+        self.session, self.last_session, self.runs = None, "", []
 
     def leave(self, code: int = 0, *, suspend: bool = False, detach: bool = False) -> None:
         """End reading. `suspend` leaves the tasks resumable, `detach` has them go on without this process."""
-        busy = self.turn_runs or bool(self.running())
+        busy = self.busy
         self._left, self._code, self._suspend = True, code, suspend or (detach and busy)
         self.detached = detach and busy
         if self.detached:
             self._note(commands_awaited(self))
         self._reading.cancel()
+
+    def leave_later(self) -> None:
+        """Leave once nothing runs any more; the next line stays."""
+        self._waits = True
+        self.screen.note("leaving when everything has ended; any line keeps you here")
+
+    def handed_over(self) -> list[str]:
+        """The sessions that go on without this process."""
+        return [one.id for one in self.aside.busy] + ([self.last_session] if self.last_session else [])
 
     async def end_session(self) -> None:
         """End the conversation and stop its tasks; what they have is kept."""
@@ -189,6 +213,11 @@ class Chat:
         """Tasks of the conversation that have not ended, without itself."""
         return self.session.running() if self.session is not None else []
 
+    @property
+    def draft_of(self) -> str:
+        """The session that what is typed belongs to; empty for one that has not begun."""
+        return self.last_session or self._resume
+
     def find(self, which: str) -> Found:
         """A task of this conversation, by id or unique beginning."""
         if self.session is None:
@@ -201,8 +230,20 @@ class Chat:
         """Seconds since the epoch."""
         return self.runtime.clock.now()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a turn or a task runs, here or beside."""
+        return self.turn_runs or bool(self.running() or self.aside.busy)
+
+    def ring(self) -> None:
+        """An answer is complete."""
+        if self.assembly.settings.display.bell_on_complete:
+            self.composer.bell()
+
     def refresh(self) -> None:
-        """Bring prompt and status bar up to date."""
+        """Bring prompt and status bar up to date; leave where that was put off until now."""
+        if self._waits and not self.busy:
+            self.leave()
         prompt = "allow? y/n/a> " if self.questions.open else "> "
         self.composer.refresh(prompt, status(self))
 
@@ -214,6 +255,7 @@ class Chat:
         text = line.strip()
         if not text:
             return
+        self._waits = False
         if self.questions.take(text):
             return
         parsed = parse(line.rstrip())
@@ -224,6 +266,8 @@ class Chat:
                 self.screen.note(parsed.problem)
             elif parsed.name:
                 await self._commands.run(parsed)
+            elif text.startswith("!") and text != "!":
+                await self._own.run(text[1:], self.workspace, os.environ)
             else:
                 await self._message(text)
         except StoreError:
@@ -258,7 +302,7 @@ class Chat:
         await self.session.say(text)
         if busy:
             self.screen.note("queued: it is read when this turn is over (/steer TEXT reaches it sooner)")
-            self._tell_waiting()
+            self._note(waiting(self))
 
     async def steer(self, text: str) -> None:
         """Correct the conversation; without a turn it is an ordinary message."""
@@ -270,14 +314,7 @@ class Chat:
         if receipt is None:
             raise OperatorError(f"session {self.session.id} has ended; the next line starts a new one")
         self.screen.note("the conversation reads this at its next step")
-        self._tell_waiting()
-
-    def _tell_waiting(self) -> None:
-        """Where the conversation waits for children, say how to reach those."""
-        running = self.running()
-        if self.session is None or not self.session.task.lent or not running:
-            return
-        self._note(waiting(self.tree, running))
+        self._note(waiting(self))
 
     async def start_background(self, prompt: str) -> tuple[int, Task]:
         """Start an independent run; returns its number and its task."""
@@ -299,8 +336,10 @@ class Chat:
     def interrupt(self) -> None:
         """Ctrl+C: stop the turn, no task; twice within two seconds leave."""
         now = anyio.current_time()
+        if self._own.stop():
+            return
         if now - self._interrupted_at < TWICE:
-            self.leave(EXIT_INTERRUPTED, suspend=bool(self.running()), detach=self.detaches)
+            self.leave(EXIT_INTERRUPTED, suspend=self.busy, detach=self.detaches)
             return
         self._interrupted_at = now
         running = len(self.running())
@@ -312,6 +351,8 @@ class Chat:
 
     def interrupt_turn(self) -> bool:
         """Stop the turn and no task; False when none runs."""
+        if self._own.stop():
+            return True
         if self.session is None or not self.session.interrupt():
             return False
         self.screen.note("⏹ turn interrupted")
@@ -336,7 +377,7 @@ class Chat:
     def confirmed(self, verb: str) -> bool:
         """Whether a command may stop what runs: at once when nothing does, else when it is given twice."""
         running = self.running()
-        if (not running and not self.turn_runs) or self._asked == verb:
+        if not self.busy or self._asked == verb:
             self._asked = ""
             return True
         self._asked = verb

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from hermes.chat.render import cost, duration, one_line, quantity
 from hermes.chat.tree_text import one_row
 from hermes.compose import Assembly
+from hermes.config.reference import plain
+from hermes.config.schema import Settings
 from hermes.core.events import TaskEnded
 from hermes.core.messages import Usage
-from hermes.core.views import TreeView
 from hermes.providers.weights import LABEL
 from hermes.runtime.letting_go import mid_call
 from hermes.runtime.task import Task
@@ -18,7 +21,18 @@ from hermes.runtime.task import Task
 if TYPE_CHECKING:
     from hermes.chat.interactive import Chat
 
-__all__ = ["commands_awaited", "describe_source", "greeting", "run_ended", "status", "stopping", "waiting"]
+__all__ = [
+    "changed",
+    "commands_awaited",
+    "describe_source",
+    "greeting",
+    "loop_delay",
+    "run_ended",
+    "running_lines",
+    "status",
+    "stopping",
+    "waiting",
+]
 
 
 def describe_source(assembly: Assembly) -> str:
@@ -47,23 +61,62 @@ def status(chat: Chat) -> str:
             usage = usage + chat.tree.subtree_usage(view.task_id)
     model = chat.session.task.spec.model.name if chat.session is not None else ""
     parts = [model or chat.assembly.endpoint.model, f"▶ {running}" if running else "", f"{quantity(usage.total)} tok"]
-    parts += [cost(usage), "working" if chat.turn_runs else ""]
+    beside = len(chat.aside.busy)
+    parts += [cost(usage), f"⤵ {beside} beside" if beside else "", "working" if chat.turn_runs else ""]
     return " · ".join(part for part in parts if part)
 
 
-def waiting(tree: TreeView, running: Sequence[Task]) -> list[str]:
-    """How to reach the tasks that a conversation waits for."""
+def changed(settings: Settings) -> list[tuple[str, str]]:
+    """The settings that are not at their defaults, secrets masked."""
+    rows: list[tuple[str, str]] = []
+
+    def walk(prefix: str, now: Any, usual: Any) -> None:
+        for name, value in now.items():
+            before = usual.get(name) if isinstance(usual, dict) else None
+            if isinstance(value, dict) and isinstance(before, dict) and before:
+                walk(f"{prefix}{name}.", value, before)
+            elif value != before:
+                rows.append((prefix + name, one_line(str(value), 100)))
+
+    walk("", plain(settings), plain(Settings()))
+    return rows
+
+
+async def loop_delay() -> float:
+    """How late the event loop comes to what is due: the longest of five short waits, seconds."""
+    worst = 0.0
+    for _ in range(5):
+        due = anyio.current_time() + 0.01
+        await anyio.sleep_until(due)
+        worst = max(worst, anyio.current_time() - due)
+    return worst
+
+
+def waiting(chat: Chat) -> list[str]:
+    """How to reach the tasks that a conversation waits for; nothing where it waits for none."""
+    tree, running = chat.tree, chat.running()
+    if chat.session is None or not chat.session.task.lent or not running:
+        return []
     lines = [f"it waits for {len(running)} running tasks until then; to reach them now:", "  /steer all TEXT"]
     return lines + [f"  /steer {task.id} TEXT   {one_line(tree.tasks[task.id].goal, 50)}" for task in running[:10]]
 
 
-def stopping(chat: Chat, verb: str, running: Sequence[Task]) -> list[str]:
-    """What a command would stop, before it is given again."""
+def running_lines(chat: Chat, width: int) -> list[str]:
+    """What runs, here and beside, at most ten tasks of it."""
+    running = chat.running()
     lines = ["a turn runs"] if chat.turn_runs else []
     for task in running[:10]:
-        lines.append(one_row(chat.tree, chat.tree.tasks[task.id], chat.now(), width=chat.screen.width))
+        lines.append(one_row(chat.tree, chat.tree.tasks[task.id], chat.now(), width=width))
+    if len(running) > 10:
+        lines.append(f"… and {len(running) - 10} more tasks")
+    return [*lines, *(f"the conversation {one.id}, put aside" for one in chat.aside.busy)]
+
+
+def stopping(chat: Chat, verb: str, running: Sequence[Task]) -> list[str]:
+    """What a command would stop, before it is given again."""
     more = f" ({len(running)} tasks)" if len(running) > 10 else ""
-    return [*lines, f"/{verb} again stops what runs{more}; what it has so far is kept. /detach lets it go on"]
+    last = f"/{verb} again stops what runs{more}; what it has so far is kept. /detach lets it go on"
+    return [*running_lines(chat, chat.screen.width), last]
 
 
 def commands_awaited(chat: Chat) -> list[str]:

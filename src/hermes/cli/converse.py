@@ -76,12 +76,14 @@ async def converse(
             group.start_soon(_ticks, chat)
             code = await chat.run()
             group.cancel_scope.cancel()
+        going = chat.handed_over()
         if chat.detached:
             await assembly.runtime.supervisor.shutdown(assembly.settings.runtime.handover_wait_seconds)
         if tell_tape(assembly.tape, lambda line: click.echo(line, err=True)):
             code = code or 1
     if chat.detached:
-        await hand_over(sources, chat.last_session, say_on_stderr, hurry=hung_up.is_set())
+        for session in going:
+            await hand_over(sources, session, say_on_stderr, hurry=hung_up.is_set())
     return code
 
 

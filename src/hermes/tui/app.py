@@ -15,10 +15,12 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from hermes.chat.interactive import Chat
+from hermes.chat.notes import running_lines
 from hermes.compose import Assembly
 from hermes.tui.chat_screen import ChatScreen
 from hermes.tui.driver import lasting_driver
 from hermes.tui.feed import Feed
+from hermes.tui.leave_screen import LeaveScreen
 from hermes.tui.style import STYLE
 
 __all__ = ["SCREENS", "HermesApp"]
@@ -54,6 +56,7 @@ class HermesApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", "stop the turn", priority=True, show=False),
         Binding("ctrl+q", "leave", "leave", priority=True, show=False),
+        Binding("ctrl+b", "aside", "to the background", priority=True, show=False),
         Binding("ctrl+t,f6", "show('agents')", "tasks", priority=True),
         Binding("f2", "show('sessions')", "sessions", priority=True),
         Binding("f3", "show('board')", "board", priority=True),
@@ -63,6 +66,7 @@ class HermesApp(App[None]):
         """`typed` takes a line that the person sent."""
         super().__init__()
         self.typed = typed
+        feed.opener = self.opens
         self.chat = chat
         self.feed = feed
         self.ready = anyio.Event()
@@ -88,6 +92,12 @@ class HermesApp(App[None]):
         """The first picture was drawn."""
         self.ready.set()
 
+    async def keep_draft(self) -> None:
+        """Keep what stands in the composer."""
+        for screen in self.screen_stack if self.is_running else ():
+            if isinstance(screen, ChatScreen) and screen.is_mounted:
+                await screen.keep_draft()
+
     # -- screens ----------------------------------------------------------------------------------------------------
 
     def action_show(self, name: str) -> None:
@@ -109,6 +119,26 @@ class HermesApp(App[None]):
             self.push_screen(kind())
         return True
 
+    def opens(self, name: str) -> bool:
+        """Open a screen for a command of the chat; False where there is none, or another one is open already."""
+        if not isinstance(self.screen_stack[-1], ChatScreen):
+            return False
+        if name == "leave":
+            self.call_later(self._ask_leaving)  # the chat is no part of the program: its calls wait for their turn
+        elif importlib.util.find_spec(SCREENS[name][0]) is None:
+            return False
+        else:
+            self.call_later(self.show, name)
+        return True
+
+    def _ask_leaving(self) -> None:
+        lines = [f"  {line}" for line in running_lines(self.chat, self.size.width - 12)]
+        self.push_screen(LeaveScreen(lines), self._left)
+
+    def _left(self, word: str | None) -> None:
+        if word:
+            self.typed(f"/quit {word}")
+
     # -- stopping ---------------------------------------------------------------------------------------------------
 
     def action_interrupt(self) -> None:
@@ -120,9 +150,13 @@ class HermesApp(App[None]):
         else:
             self.chat.interrupt()
 
-    async def action_leave(self) -> None:
+    def action_leave(self) -> None:
         """Leave, after asking once where something runs."""
-        await self.chat.submit("/quit")
+        self.typed("/quit")
+
+    def action_aside(self) -> None:
+        """Ctrl+B: the turn that runs goes on in the background."""
+        self.chat.aside.put()
 
     def _handle_exception(self, error: Exception) -> None:
         self.failure = self.failure or error

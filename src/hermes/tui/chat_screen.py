@@ -6,9 +6,12 @@ second. What a command does, and what runs, is not known here.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, ClassVar, cast
 
+import anyio
+import anyio.to_thread
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,11 +21,15 @@ from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
 from hermes.chat.completing import complete
+from hermes.chat.drafts import Drafts
 from hermes.chat.notes import status
+from hermes.chat.past_lines import PastLines
 from hermes.chat.render import columns, fitting
+from hermes.core.errors import OperatorError
 from hermes.tui.approvals import AskBar
 from hermes.tui.composer import Choices, Prompt
 from hermes.tui.dock import Dock
+from hermes.tui.editing import edited
 from hermes.tui.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -32,6 +39,8 @@ __all__ = ["ChatScreen"]
 
 #: Seconds between two pictures of the transcript, and of the dock; items that one picture takes in.
 PICTURE, DOCK, MOST_ITEMS = 0.1, 0.2, 40
+#: Seconds after which what was typed is kept.
+DRAFT = 0.5
 #: Lines of the terminal below which only what is needed is shown.
 SMALL = 12
 
@@ -43,6 +52,7 @@ class ChatScreen(Screen[None]):
         Binding("escape", "back", "stop the turn", show=False, priority=True),
         Binding("f8", "fold_dock", "fold tasks", priority=True),
         Binding("f7", "report", "newest report", priority=True),
+        Binding("ctrl+g", "editor", "your editor", priority=True),
         Binding("ctrl+o", "details", "open all", priority=True),
         Binding("shift+up", "scroll(-1)", show=False, priority=True),
         Binding("shift+down", "scroll(1)", show=False, priority=True),
@@ -61,6 +71,10 @@ class ChatScreen(Screen[None]):
         self._status_line = ""
         self._drawn = 0.0
         self._drawing = False
+        self._drafts: Drafts | None = None
+        self._draft = ""  # what is kept, and where
+        self._draft_place = ("", "")
+        self._told = ""
 
     @property
     def host(self) -> HermesApp:
@@ -82,7 +96,37 @@ class ChatScreen(Screen[None]):
         """Begin to draw."""
         self.prompt.answers = self._answers
         self.prompt.focus()
+        home = self.host.assembly.home
+        self._drafts, self._past = Drafts(home), PastLines(home)
+        self.prompt.remember(self._past.load())
+        self._draft_place = self._place
+        self._draft = self._drafts.load(*self._draft_place)
+        if self._draft:
+            self.prompt.put(self._draft)
         self.set_interval(PICTURE, self._picture)
+        self.set_interval(DRAFT, self.keep_draft)
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        return self.host.chat.draft_of, self.host.chat.workspace
+
+    async def keep_draft(self) -> None:
+        """Keep what stands in the editor, if it is another than the one that is kept."""
+        text = self.prompt.whole
+        if self._drafts is None or (self._draft, self._draft_place) == (text, self._place):
+            return
+        if not text and not self._draft:
+            return
+        before, self._draft, place = self._draft_place, text, self._place
+        self._draft_place = place
+        try:
+            if before != place:
+                await anyio.to_thread.run_sync(self._drafts.save, *before, "")
+            await anyio.to_thread.run_sync(self._drafts.save, *place, text)
+        except OperatorError as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                self.host.feed.note(f"! {error}")
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit another size."""
@@ -136,6 +180,8 @@ class ChatScreen(Screen[None]):
     async def _sent(self, event: Prompt.Sent) -> None:
         self.transcript.anchor()
         self.host.feed.said(event.shown)
+        kept = self.host.assembly.redactor.text(event.shown)
+        await anyio.to_thread.run_sync(self._past.add, kept)
         self.host.typed(event.text)
 
     @on(TextArea.Changed)
@@ -202,6 +248,13 @@ class ChatScreen(Screen[None]):
     def action_details(self) -> None:
         """Open the newest calls and thoughts, or close all."""
         self.transcript.unfold()
+
+    async def action_editor(self) -> None:
+        """Ctrl+G: the text in the person's own editor."""
+        try:
+            self.prompt.put(await edited(self.app, self.prompt.whole, os.environ))
+        except OperatorError as error:
+            self.host.feed.note(f"! {error}")
 
     def action_page(self, direction: int) -> None:
         """Scroll the transcript by a page."""

@@ -9,9 +9,9 @@ import os
 import re
 import shlex
 from collections.abc import Callable
+from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList, TextArea
@@ -64,14 +64,16 @@ class Choices(OptionList, can_focus=False):
 class Prompt(TextArea):
     """The editor."""
 
-    BINDINGS = [
-        Binding("enter", "send", show=False, priority=True),
-        Binding("shift+enter,ctrl+j,alt+enter,ctrl+enter", "newline", show=False, priority=True),
-        Binding("tab", "accept", show=False, priority=True),
-        Binding("up", "up", show=False, priority=True),
-        Binding("down", "down", show=False, priority=True),
-        Binding("ctrl+u", "clear", show=False),
-    ]
+    #: Keys with a meaning of their own. They are handled in their turn with the letters before them: a binding with
+    #: priority would overtake letters that still wait.
+    _KEYS: ClassVar[dict[str, str]] = {
+        "enter": "action_send",
+        "tab": "action_accept",
+        "up": "action_up",
+        "down": "action_down",
+        "ctrl+u": "action_clear",
+        **dict.fromkeys(("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"), "action_newline"),
+    }
 
     class Sent(Message):
         """A whole input; `shown` is what stood in the editor, `text` has the pastes in it."""
@@ -193,11 +195,14 @@ class Prompt(TextArea):
             self._place = None if last else self._place
 
     async def _on_key(self, event: events.Key) -> None:
-        if not self.text and self.answers(event.key):
-            event.stop()
-            event.prevent_default()
-        else:
+        own = self._KEYS.get(event.key)
+        if own is None and (self.text or not self.answers(event.key)):
             await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+        if own is not None:
+            getattr(self, own)()
 
     # -- pasting ----------------------------------------------------------------------------------------------------
 

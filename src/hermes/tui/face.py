@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -72,6 +74,7 @@ class ScreenComposer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leaving = True
+        await self.app.keep_draft()
         self.app.exit()
         try:
             await self._stack.__aexit__(kind, error, trace)
@@ -89,6 +92,8 @@ class ScreenComposer:
         if not self._leaving and self._chat is not None:
             why = f" ({type(self.app.failure).__name__})" if self.app.failure is not None else ""
             self._farewell.append(f"the screen ended{why}; what runs goes on in the background")
+            if self.app.failure is not None and os.environ.get("HERMES_DEBUG"):
+                self._farewell += traceback.format_exception(self.app.failure)
             self._chat.leave(1, suspend=True, detach=True)
 
     def _typed(self, text: str) -> None:

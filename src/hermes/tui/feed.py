@@ -143,6 +143,7 @@ class Feed:
     def __init__(self, tree: TreeView, redact: Callable[[str], str], session_id: Callable[[], str]) -> None:
         self.width = 80
         self.left_out = 0
+        self.opener: Callable[[str], bool] = lambda name: False
         self.asked: dict[str, float] = {}  # since when a question waits, by its request; seconds since the epoch
         self._tree = tree
         self._redact = redact
@@ -220,6 +221,10 @@ class Feed:
 
     def question(self, question: Question) -> None:
         """Nothing: the open question has a place of its own on the screen."""
+
+    def opens(self, name: str) -> bool:
+        """Open a screen, where there is one."""
+        return self.opener(name)
 
     def _safe(self, text: str) -> str:
         return self._redact(printable(text))
