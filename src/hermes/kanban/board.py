@@ -14,11 +14,12 @@ import anyio
 import anyio.to_thread
 
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
-from hermes.kanban import claiming, ending, leading, linking, reading, releasing
+from hermes.kanban import claiming, creating, ending, leading, linking, reading, releasing
 from hermes.kanban.board_cards import BoardCards
 from hermes.kanban.budgets import Reserve, reserved, settle, spent
 from hermes.kanban.card import BlockKind, Card, Check, Claim, Proof, Question, Worker
 from hermes.kanban.claiming import Beat, Claimed
+from hermes.kanban.creating import Part
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import MoveRefused, StillRunning
 from hermes.kanban.leading import Failure, Lease, Queued, Reason
@@ -239,6 +240,38 @@ class Board(BoardCards):
         return self._moved(
             name, by, None, lambda tx, card_id: ending.specify(tx, card_id, author, title=title, body=body)
         )
+
+    def split(
+        self, name: str, parts: Sequence[Part], *, author: str, assignee: str | None, title: str | None = None,
+        body: str | None = None, acceptance: str | None = None,
+    ) -> list[Card]:  # fmt: skip
+        """Make a task of a card in `triage`, with cards that it will wait for; all of it or nothing.
+
+        Raises:
+            BoardError: they wait for each other in a circle. MoveRefused: the card is not in triage.
+        """
+        for profile in (assignee, *(part.order.assignee for part in parts)):
+            self._known(profile)
+        with self.database.write() as tx:
+            card = reading.card_by_id(tx, reading.resolve(tx, name), lock=True)
+            check_move(card.id, card.status, "specify")
+            made = [
+                creating.create(
+                    tx, part.order, author=author, here=self.here, claim=None,
+                    host_id=self._pin(tx, part.order.workspace_kind, part.order),
+                ).card.id
+                for part in parts
+            ]  # fmt: skip
+            for number, part in enumerate(parts):
+                for other in part.needs:
+                    linking.add_link(tx, author, made[other], made[number])
+            for each in made:
+                linking.add_link(tx, author, each, card.id)
+            creating.assign(tx, card, assignee, author, self.here)
+            if acceptance:
+                creating.edit(tx, card.id, author, {"acceptance": acceptance})
+            ending.specify(tx, card.id, author, title=title, body=body, kind="decomposed" if made else "specified")
+            return [reading.card_by_id(tx, each) for each in made]
 
     def promote(self, name: str | None = None, *, author: str) -> list[str]:
         """Make ready what nothing holds back (its parents ended, its time came); returns the ids.

@@ -19,6 +19,7 @@ from hermes.kanban.card import (
     Card,
     CardEvent,
     Claim,
+    Link,
     LinkKind,
     NewCard,
     Question,
@@ -104,6 +105,14 @@ class BoardCards:
             card_id = reading.resolve(tx, card) if card is not None else None
             return reading.events_after(tx, after, card_id=card_id, kinds=kinds, limit=limit)
 
+    def newest_events(
+        self, *, card: str | None = None, kinds: Collection[str] = (), limit: int = 50
+    ) -> list[CardEvent]:
+        """The newest events, oldest first."""
+        with self.database.read() as tx:
+            card_id = reading.resolve(tx, card) if card is not None else None
+            return reading.events_after(tx, 0, card_id=card_id, kinds=kinds, limit=limit, newest=True)
+
     def last_event(self) -> int:
         """The number of the newest event, 0 without any."""
         with self.database.read() as tx:
@@ -143,6 +152,11 @@ class BoardCards:
         """Questions that wait for a person; with `answered` all."""
         with self.database.read() as tx:
             return reading.questions_open(tx, answered=answered)
+
+    def all_links(self) -> list[Link]:
+        """Every link of the board."""
+        with self.database.read() as tx:
+            return reading.all_links(tx)
 
     def stats(self) -> Stats:
         """The board in numbers."""

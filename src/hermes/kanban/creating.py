@@ -24,6 +24,7 @@ from hermes.kanban.store import AnyRow, Tx
 __all__ = [
     "EDITABLE",
     "Created",
+    "Part",
     "add_comment",
     "add_subscription",
     "assign",
@@ -48,6 +49,13 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
     card: Card
     new: bool
     warnings: tuple[str, ...] = ()
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One card of several that are made together; `needs` are places among them of those that have to be done first."""
+
+    order: NewCard
+    needs: tuple[int, ...] = ()
 
 
 def name_of(profile: str | None) -> str | None:

@@ -98,6 +98,10 @@ MOVES: Mapping[Verb, Move] = {
 }
 
 
+#: What the board does and nobody asks for.
+_BY_ITSELF = ("demote", "release")
+
+
 class OutcomeRule(msgspec.Struct, frozen=True):
     """What an outcome means for the circuit breaker: `counts` as a failure, or `resets` the count."""
 
@@ -140,7 +144,8 @@ def check_move(card_id: str, status: Status, verb: Verb) -> None:
     """
     move = MOVES[verb]
     if status not in move.sources:
+        possible = [each for each in allowed(status) if each not in _BY_ITSELF]
         raise MoveRefused(
             f"{card_id} is {status}: {verb} starts from {', '.join(move.sources)}. "
-            f"Possible from {status}: {', '.join(allowed(status)) or 'nothing'}. Nothing was changed."
+            f"Possible from {status}: {', '.join(possible) or 'nothing'}. Nothing was changed."
         )

@@ -1,0 +1,180 @@
+"""`hermes kanban decompose` and `specify`: a model makes cards, or one clear task, of what stands in triage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from hermes.cli.chat_cmd import parts_of, run_async
+from hermes.cli.kanban_parts import OpenedBoard, changing
+from hermes.cli.options import Sources, open_sources
+from hermes.compose import open_runtime
+from hermes.compose.conversation import session_limits
+from hermes.config.profiles import read_profile
+from hermes.core.errors import OperatorError, UsageError
+from hermes.core.limits import Limits
+from hermes.core.messages import Text
+from hermes.kanban.card import Card
+from hermes.kanban.home import profile_names
+from hermes.kanban.orchestrator import PLAN_SCHEMA, TASK_SCHEMA, Member, plan_goal, put_plan, read_plan
+from hermes.kanban.reading import CardFilter
+from hermes.runtime.spec import ModelChoice, TaskSpec
+
+__all__ = ["decompose", "make_plan", "members_of", "orchestrator_of", "specify"]
+
+_SYSTEM = (
+    "You plan work for several agents on a shared board. You have no tools and do no work yourself. Answer with one "
+    "JSON object and nothing else."
+)
+#: Seconds and model calls that planning may take: an answer that does not fit is sent back once.
+CLOCK, TURNS = 180.0, 3
+
+
+def members_of(sources: Sources) -> list[Member]:
+    """The profiles of the home with what they are for."""
+    home = sources.loaded.home
+    return [Member(name=name, description=read_profile(home.of(name)).description) for name in profile_names(home)]
+
+
+def orchestrator_of(sources: Sources) -> str:
+    """The profile that plans: the configured one, else the one that asks."""
+    return sources.loaded.settings.kanban.orchestrator_profile.lower() or sources.loaded.home.profile
+
+
+def make_plan(opened: OpenedBoard, card: Card, *, fanout: bool, reviewer: str | None, check: str | None) -> list[Card]:
+    """Ask the orchestrator's model for a plan and bring it onto the board; returns the cards that were made.
+
+    Raises:
+        OperatorError: the model did not answer with a plan. Nothing was put on the board.
+        UsageError: the plan cannot be used.
+    """
+    orchestrator = orchestrator_of(opened.sources)
+    sources = opened.sources
+    if orchestrator != sources.loaded.home.profile:
+        sources = open_sources(msgspec.structs.replace(sources.options, profile=orchestrator))
+    members = members_of(sources)
+    answers: list[object] = []
+
+    async def ask() -> int:
+        answers.append(await _ask(sources, plan_goal(card, members, fanout=fanout), fanout))
+        return 0
+
+    run_async(ask)
+    settings = opened.sources.loaded.settings.kanban
+    plan = read_plan(
+        answers[0] if fanout else {"fanout": False, **_fields(answers[0])},
+        members,
+        card.assignee or settings.default_assignee.lower() or orchestrator,
+    )
+    if not fanout:
+        plan = msgspec.structs.replace(plan, assignee=card.assignee or settings.default_assignee.lower() or None)
+    return put_plan(
+        opened.board,
+        card,
+        plan,
+        orchestrator=orchestrator,
+        reviewer=reviewer or settings.reviewer_profile.lower() or None,
+        check=check,
+    )
+
+
+def _fields(answer: object) -> dict[str, object]:
+    return dict(answer) if isinstance(answer, dict) else {}
+
+
+async def _ask(sources: Sources, goal: str, fanout: bool) -> object:
+    parts = parts_of(sources)
+    async with open_runtime(parts) as assembly:
+        endpoint = assembly.endpoint
+        spec = TaskSpec(
+            kind="main",
+            goal=(Text(goal),),
+            label="planning",
+            system=_SYSTEM,
+            model=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
+            limits=Limits(turns=TURNS, clock=CLOCK),
+            session=session_limits(assembly.settings, unattended=True),
+            workspace=str(assembly.home.path),
+            output_schema=PLAN_SCHEMA if fanout else TASK_SCHEMA,
+        )
+        task = await assembly.runtime.start(spec, source="kanban")
+        result = await assembly.runtime.result(task)
+    if result.state != "completed" or not result.verdict.schema_valid:
+        why = "; ".join(result.verdict.schema_errors) or result.error or result.summary[:200] or result.exit_reason
+        raise OperatorError(f"the model gave no plan ({why}). Nothing was put on the board; try again.")
+    return result.verdict.output
+
+
+_EXAMPLES = """\b
+Examples:
+  hermes kanban decompose t_1a2b3c4d
+  hermes kanban decompose --all
+"""
+
+
+def _wanted(opened: OpenedBoard, card: str | None, every: bool, tenant: str | None) -> list[Card]:
+    if (card is None) == (not every):
+        raise UsageError("name one card in triage, or give --all.")
+    if card is not None:
+        return [opened.board.find(card)]
+    return opened.board.cards(CardFilter(status=("triage",), tenant=tenant))
+
+
+def _each(
+    context: click.Context, card: str | None, every: bool, tenant: str | None, as_json: bool, fanout: bool
+) -> int:
+    opened = changing(context)
+    failed = 0
+    with opened.board as board:
+        cards = _wanted(opened, card, every, tenant)
+        for each in cards:
+            try:
+                made = make_plan(opened, each, fanout=fanout, reviewer=None, check=None)
+            except (OperatorError, UsageError) as error:
+                failed += 1
+                _tell(each, error=str(error), as_json=as_json)
+                continue
+            _tell(board.find(each.id), made, as_json=as_json)
+        if not cards and not as_json:
+            click.echo("nothing is in triage")
+    return 1 if failed else 0
+
+
+def _tell(card: Card, made: Sequence[Card] = (), *, as_json: bool, error: str = "") -> None:
+    if as_json:
+        answer = {
+            "task_id": card.id, "ok": not error, "reason": error or None, "fanout": bool(made),
+            "child_ids": [each.id for each in made], "new_title": card.title, "status": card.status,
+        }  # fmt: skip
+        click.echo(msgspec.json.encode(answer).decode())
+        return
+    if error:
+        click.echo(f"{card.id}: {error}", err=True)
+        return
+    click.echo(f"{card.id} is {card.status}: {card.title}" + (f" (for {card.assignee})" if card.assignee else ""))
+    for each in made:
+        click.echo(f"  {each.id}  {each.assignee or 'nobody'}: {each.title}")
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("card", required=False)
+@click.option("--all", "every", is_flag=True, help="Every card in triage.")
+@click.option("--tenant", default=None, metavar="NAME", help="With --all: only this tenant's.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each card.")
+@click.pass_context
+def decompose(context: click.Context, /, card: str | None, every: bool, tenant: str | None, as_json: bool) -> int:
+    """Let the orchestrator's model split a card in triage into cards for the profiles that there are."""
+    return _each(context, card, every, tenant, as_json, fanout=True)
+
+
+@click.command(epilog=_EXAMPLES.replace("decompose", "specify"))
+@click.argument("card", required=False)
+@click.option("--all", "every", is_flag=True, help="Every card in triage.")
+@click.option("--tenant", default=None, metavar="NAME", help="With --all: only this tenant's.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each card.")
+@click.pass_context
+def specify(context: click.Context, /, card: str | None, every: bool, tenant: str | None, as_json: bool) -> int:
+    """Let a model make one clear task of a card in triage: title, body, acceptance line."""
+    return _each(context, card, every, tenant, as_json, fanout=False)
