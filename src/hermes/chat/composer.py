@@ -80,6 +80,9 @@ class Stage(Protocol):
     def question(self, question: Question) -> None:
         """Show what a person is asked."""
 
+    def recall(self, asked: str, answered: str) -> None:
+        """Show the newest exchange of a conversation that is taken up; either may be empty."""
+
     def opens(self, name: str) -> bool:
         """Open a place of its own for `agents`, `sessions`, `board` or `leave`; False where lines must do."""
 
@@ -127,6 +130,13 @@ class Screen:
         if question.lasting:
             self.note(f"   s and a cover: {one_line(question.lasting, 300)}")
         self.note("   y once · s this conversation · a always · n no")
+
+    def recall(self, asked: str, answered: str) -> None:
+        """Print the beginning of both, to find one's place again."""
+        if asked:
+            self.note(f"you: {one_line(asked, 300)}")
+        if answered:
+            self.note(f"model: {one_line(answered, 600)}")
 
     def opens(self, name: str) -> bool:
         """There are lines alone."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes.chat.composer import Composer
-from hermes.chat.render import one_line
 from hermes.chat.returning import Recover, describe, recover_mode, unfinished
 from hermes.chat.revising import model_lines, revision
 from hermes.core.codec import decode_entry
@@ -47,8 +46,9 @@ async def reopened(chat: Chat, composer: Composer, session_id: str) -> Task | No
     before = stored_spec(report.main).model.name if report.main is not None else ""
     revise = revision(chat.assembly, chat.options)
     task = await recovery.adopt(session_id, interactive=True, children=mode != "never", revise=revise)
-    for line in (*model_lines(chat.assembly, before, task), *await _last_words(chat, task)):
+    for line in model_lines(chat.assembly, before, task):
         chat.screen.note(line)
+    await _recall(chat, task)
     if task.spec.workspace != chat.workspace:
         chat.screen.note(f"it works in {task.spec.workspace}")
     return task
@@ -68,8 +68,8 @@ async def _ask(chat: Chat, composer: Composer) -> Recover | None:
             return None
 
 
-async def _last_words(chat: Chat, task: Task) -> list[str]:
-    """The newest exchange, to find one's place again."""
+async def _recall(chat: Chat, task: Task) -> None:
+    """Show the newest exchange."""
     asked = answered = ""
     for _, body in await chat.runtime.store.entries(task.id):
         entry = decode_entry(body)
@@ -77,5 +77,4 @@ async def _last_words(chat: Chat, task: Task) -> list[str]:
             asked, answered = plain_text(entry.content), ""
         elif isinstance(entry, Assistant) and entry.text.strip():
             answered = entry.text
-    found = [f"you: {one_line(asked, 300)}"] if asked else []
-    return [*found, f"model: {one_line(answered, 600)}"] if answered else found
+    chat.screen.recall(asked, answered)

@@ -49,7 +49,7 @@ def attach(
             parts,
             workspace=os.getcwd(),
             toolsets=options.toolsets,
-            face=chosen_face(options.face, os.environ),
+            face=chosen_face(options.face, os.environ, sources.loaded.settings.display.interface),
             verbose=verbose,
             source="cli",
             resume=session,

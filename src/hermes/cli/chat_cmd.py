@@ -219,7 +219,7 @@ def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
 
     sources = open_sources(options)
     parts = parts_of(sources, given["record"], given["replay"])
-    face = chosen_face(options.face, os.environ)
+    face = chosen_face(options.face, os.environ, sources.loaded.settings.display.interface)
     return run_async(
         lambda: converse(
             sources,

@@ -43,10 +43,10 @@ def screen_lacks(environ: Mapping[str, str], *, terminal: bool, encoding: str) -
     return ""
 
 
-def chosen_face(wanted: str | None, environ: Mapping[str, str]) -> Chosen:
-    """`wanted` is `tui`, `cli`, or None for what the terminal can do.
+def chosen_face(wanted: str | None, environ: Mapping[str, str], usual: str = "") -> Chosen:
+    """`wanted` is what the command line says: `tui`, `cli`, or None; `usual` is the setting, or empty.
 
-    Without a wish the full screen is not taken where CI or NO_COLOR is set.
+    Without a wish it is what the terminal can do, and not the full screen where CI or NO_COLOR is set.
 
     Raises:
         UsageError: the full screen is wanted and cannot be had.
@@ -58,9 +58,10 @@ def chosen_face(wanted: str | None, environ: Mapping[str, str]) -> Chosen:
         if lacks:
             raise UsageError(f"--tui: {lacks}. --cli converses line by line.")
         return Chosen("screen")
-    if wanted is None and not lacks and not environ.get("CI") and "NO_COLOR" not in environ:
+    free = not environ.get("CI") and "NO_COLOR" not in environ
+    if wanted is None and not lacks and (usual == "tui" or (not usual and free)):
         return Chosen("screen")
     if not (terminals[0] and terminals[1]) or environ.get("TERM", "") in _BARE:
         return Chosen("lines")
-    said = lacks if wanted is None and "encoding" in lacks else ""
+    said = lacks if wanted is None and (usual == "tui" or (not usual and "encoding" in lacks)) else ""
     return Chosen("editor", f"line by line: {said}" if said else "")

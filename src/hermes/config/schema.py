@@ -269,7 +269,15 @@ class DisplaySettings(_Section, frozen=True, kw_only=True):
     tool_progress: Annotated[
         Literal["off", "new", "all", "verbose"], Meta(description="How much of the tool calls is shown.")
     ] = "all"
+    interface: Annotated[
+        Literal["", "cli", "tui"],
+        Meta(description="How a conversation is shown: line by line, on the full screen, or what the terminal can do."),
+    ] = ""
     bell_on_complete: Annotated[bool, Meta(description="Ring the terminal's bell when an answer is complete.")] = False
+    bell_on_question: Annotated[bool, Meta(description="Ring the terminal's bell when a task asks something.")] = False
+    terminal_title: Annotated[
+        bool, Meta(description="Say in the terminal's title whether the full screen works, is done or needs you.")
+    ] = True
 
 
 class CompressionSettings(_Section, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ _UNUSED = """
     kanban.review_dispatch kanban.auto_subscribe_on_create
     kanban.auto_decompose kanban.auto_decompose_per_tick kanban.auto_promote_children
     kanban.worker_log_backup_count kanban.done_sub_retention_days
-    display.interface compression.summary_model compression.target_ratio compression.protect_first_n
+    compression.summary_model compression.target_ratio compression.protect_first_n
 """
 
 #: Settings of other programs that share `config.yaml`: kept, accepted and without effect here.

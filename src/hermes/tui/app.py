@@ -17,6 +17,7 @@ from textual.theme import Theme
 from hermes.chat.interactive import Chat
 from hermes.chat.notes import running_lines
 from hermes.compose import Assembly
+from hermes.tui.attention import Attention
 from hermes.tui.chat_screen import ChatScreen
 from hermes.tui.driver import lasting_driver
 from hermes.tui.feed import Feed
@@ -73,6 +74,7 @@ class HermesApp(App[None]):
         self.failure: Exception | None = None
         self.register_theme(_THEME)
         self.theme = "hermes"
+        self._attention = Attention(self)
         self.title = "hermes"
 
     @property
@@ -91,9 +93,21 @@ class HermesApp(App[None]):
     def on_ready(self) -> None:
         """The first picture was drawn."""
         self.ready.set()
+        self.set_interval(0.2, self._attention.look)
 
-    async def keep_draft(self) -> None:
-        """Keep what stands in the composer."""
+    @property
+    def at_conversation(self) -> bool:
+        """Whether the conversation is what the person sees."""
+        return isinstance(self.screen_stack[-1], ChatScreen)
+
+    def write_out(self, control: str) -> None:
+        """Send our own control sequences to the terminal, where there is one."""
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(control)
+
+    async def settle(self) -> None:
+        """Keep what stands in the composer, and give the terminal its title back."""
+        self._attention.close()
         for screen in self.screen_stack if self.is_running else ():
             if isinstance(screen, ChatScreen) and screen.is_mounted:
                 await screen.keep_draft()
@@ -121,7 +135,7 @@ class HermesApp(App[None]):
 
     def opens(self, name: str) -> bool:
         """Open a screen for a command of the chat; False where there is none, or another one is open already."""
-        if not isinstance(self.screen_stack[-1], ChatScreen):
+        if not self.at_conversation:
             return False
         if name == "leave":
             self.call_later(self._ask_leaving)  # the chat is no part of the program: its calls wait for their turn

@@ -74,7 +74,7 @@ class ScreenComposer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leaving = True
-        await self.app.keep_draft()
+        await self.app.settle()
         self.app.exit()
         try:
             await self._stack.__aexit__(kind, error, trace)

@@ -222,6 +222,13 @@ class Feed:
     def question(self, question: Question) -> None:
         """Nothing: the open question has a place of its own on the screen."""
 
+    def recall(self, asked: str, answered: str) -> None:
+        """The newest exchange of a conversation that is taken up."""
+        if asked:
+            self.said(asked)
+        if answered:
+            self._items += [Answer(text=self._safe(answered)[-MOST_TEXT:]), AnswerOver()]
+
     def opens(self, name: str) -> bool:
         """Open a screen, where there is one."""
         return self.opener(name)

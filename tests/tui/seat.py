@@ -1,0 +1,95 @@
+"""A person at the full screen, without a terminal: a lab, a chat, the program, and hands on its keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from hermes.chat.interactive import Chat
+from hermes.core.model import Model
+from hermes.testing.lab import Lab, open_lab
+from hermes.tui.app import HermesApp
+from hermes.tui.chat_screen import ChatScreen
+from hermes.tui.face import ScreenComposer
+
+PATIENCE = 20.0
+
+
+def lines_of(screen: Screen[Any]) -> list[str]:
+    """What stands on a screen, line by line."""
+    return [strip.text.rstrip() for strip in screen._compositor.render_strips()]
+
+
+class Seat:
+    """What a test does with the program."""
+
+    def __init__(self, chat: Chat, composer: ScreenComposer, lab: Lab) -> None:
+        self.chat = chat
+        self.composer = composer
+        self.lab = lab
+        self.app: HermesApp = composer.app
+        self.pilot: Pilot[None] = Pilot(composer.app)
+        self.code: int | None = None
+
+    async def run(self) -> None:
+        self.code = await self.chat.run()
+
+    @property
+    def screen(self) -> ChatScreen:
+        """The conversation, whatever is open over it."""
+        return next(screen for screen in self.app.screen_stack if isinstance(screen, ChatScreen))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(lines_of(self.app.screen))
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def send(self, line: str) -> None:
+        """Type a line and send it."""
+        self.screen.prompt.insert(line)
+        await self.press("enter")
+
+    async def until(self, true: Callable[[], Any], what: str = "") -> None:
+        with anyio.move_on_after(PATIENCE):
+            while not true():
+                await self.pilot.pause()
+                await anyio.sleep(0.02)
+            return
+        pytest.fail(f"never seen: {what or true}\n{self.text}")
+
+    async def sees(self, words: str) -> str:
+        await self.until(lambda: words in self.text, words)
+        return self.text
+
+    async def quiet(self) -> None:
+        await self.until(lambda: self.chat.session is not None and not self.chat.turn_runs, "a quiet conversation")
+
+
+@asynccontextmanager
+async def seat(
+    model: Model, path: Path, *, size: tuple[int, int] = (80, 24), resume: str = "", memory: bool = True, **settings: Any
+) -> AsyncIterator[Seat]:
+    """Open the program on a model; whoever leaves the block quits it."""
+    async with open_lab(model, workspace=path, settings=settings, memory=memory) as lab:
+        composer = ScreenComposer(lab.assembly, run=lambda app: app.run_async(headless=True, size=size))
+        chat = Chat(
+            lab.assembly, composer, workspace=str(path), resume=resume, stage=composer.feed, tell=composer.feed.tell
+        )
+        composer.attach(chat)
+        there = Seat(chat, composer, lab)
+        async with anyio.create_task_group() as group:
+            group.start_soon(there.run)
+            await composer.app.ready.wait()
+            await there.pilot.pause()
+            yield there
+            if there.code is None:
+                chat.leave()
