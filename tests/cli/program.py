@@ -37,6 +37,7 @@ class Program:
         self.home = base / "user" / ".hermes"
         self.folder.mkdir()
         self.home.parent.mkdir()
+        self.command = [HERMES]
         self.environ = {"PATH": os.environ["PATH"], "HOME": str(self.home.parent), **_SOURCES}
 
     def use(self, server: ProviderServer) -> Program:
@@ -59,7 +60,7 @@ class Program:
     def run(self, *args: str, folder: Path | None = None, before: Callable[[], None] | None = None) -> Ran:
         """Run to the end; `before` is called in the new process first."""
         done = subprocess.run(
-            [HERMES, *args],
+            [*self.command, *args],
             cwd=folder or self.folder,
             env=self.environ,
             stdin=subprocess.DEVNULL,

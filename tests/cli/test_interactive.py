@@ -233,7 +233,7 @@ async def test_detach_leaves_and_keeps_what_runs(tmp_path: Path, virtual_clock: 
         at.type("/background dig")
         await at.until(lambda: model.in_flight == 1)
         at.type("/quit")
-        await at.sees("/detach lets it go on")
+        await at.sees("d: detach")
         at.type("/detach")
         await at.until(lambda: at.code is not None)
         assert at.code == 0 and at.chat.detached and model.in_flight == 1

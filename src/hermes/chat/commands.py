@@ -9,13 +9,15 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import anyio.to_thread
 import msgspec
 
 from hermes.chat.budget_text import budget_rows, read_money, with_money
 from hermes.chat.notes import changed, describe_source, loop_delay
 from hermes.chat.render import aligned, duration, one_line, usage_text
-from hermes.chat.switching import change_model, take_up
+from hermes.chat.switching import change_model, read_model, take_up
 from hermes.chat.tree_text import one_row, task_details, tree_lines
+from hermes.config.default_model import store_default_model
 from hermes.core.limits import Limits
 from hermes.core.usage import TURN_ENDED, fold, stored_call
 from hermes.runtime.task import Task
@@ -46,7 +48,9 @@ COMMANDS = (
     _Entry("new", ("reset",), "/new", "a new conversation"),
     _Entry("sessions", (), "/sessions", "earlier conversations"),
     _Entry("resume", (), "/resume ID", "go on with another conversation; what runs here goes on beside"),
-    _Entry("model", (), "/model [NAME [--provider P]]", "which model answers; another one for this conversation"),
+    _Entry(
+        "model", (), "/model [NAME] [--global]", "which model answers; another one from here on (--provider P), always"
+    ),
     _Entry("config", (), "/config", "the settings that are not the usual ones"),
     _Entry("status", (), "/status", "session, model, what runs"),
     _Entry("usage", (), "/usage", "tokens and money so far"),
@@ -281,9 +285,12 @@ class Commands:
     async def model(self, argument: str) -> None:
         """Say which model answers, or change it."""
         chat = self._chat
-        name, _, provider = argument.partition("--provider")
-        if name.strip():
-            await change_model(chat, name.strip(), provider.strip(" ="))
+        wish = read_model(argument)
+        if wish.name:
+            await change_model(chat, wish.name, wish.provider)
+            if wish.lasting:
+                await anyio.to_thread.run_sync(store_default_model, chat.assembly.home, wish.name, wish.provider)
+                self._say(f"new conversations begin with it too ({chat.assembly.home.config_file})")
             return
         now = (chat.session.task.spec if chat.session is not None else chat.spec).model.name
         rows = [("model", now or chat.assembly.endpoint.model), ("source", describe_source(chat.assembly))]

@@ -15,7 +15,7 @@ from hermes.chat.commands import Commands, parse
 from hermes.chat.composer import Composer, Screen, Signal, Stage
 from hermes.chat.hearing import Hearing
 from hermes.chat.isolating import in_worktree
-from hermes.chat.leaving import EXIT_INTERRUPTED, goes_on
+from hermes.chat.leaving import EXIT_INTERRUPTED, WAYS_OUT, goes_on
 from hermes.chat.notes import commands_awaited, greeting, status, stopping, waiting
 from hermes.chat.options import GlobalOptions
 from hermes.chat.own_command import OwnCommand
@@ -257,6 +257,10 @@ class Chat:
             return
         self._waits = False
         if self.questions.take(text):
+            return
+        if self._asked == "quit" and (word := WAYS_OUT.get(text.lower())):
+            self._asked = ""
+            await self._commands.quit(word)
             return
         parsed = parse(line.rstrip())
         if parsed.name != self._asked:

@@ -116,6 +116,9 @@ def stopping(chat: Chat, verb: str, running: Sequence[Task]) -> list[str]:
     """What a command would stop, before it is given again."""
     more = f" ({len(running)} tasks)" if len(running) > 10 else ""
     last = f"/{verb} again stops what runs{more}; what it has so far is kept. /detach lets it go on"
+    if verb == "quit":
+        last = f"d: detach, it goes on in the background · s or /quit again stops what runs{more}, what it has is kept"
+        last += " · w: leave once it has ended · any other line: stay"
     return [*running_lines(chat, chat.screen.width), last]
 
 

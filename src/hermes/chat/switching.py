@@ -20,7 +20,39 @@ from hermes.runtime.task import Task
 if TYPE_CHECKING:
     from hermes.chat.interactive import Chat
 
-__all__ = ["Aside", "change_model", "take_up"]
+__all__ = ["Aside", "ModelWish", "change_model", "read_model", "take_up"]
+
+
+class ModelWish(msgspec.Struct, frozen=True):
+    """What was said after /model. `lasting`: new conversations get it too."""
+
+    name: str = ""
+    provider: str = ""
+    lasting: bool = False
+
+
+def read_model(argument: str) -> ModelWish:
+    """Read the argument of /model: a name and flags, in any order.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    usage = "usage: /model [NAME] [--provider P] [--global]; without --global it is for this conversation"
+    name, provider, lasting, words = "", "", False, iter(argument.replace("--provider=", "--provider ").split())
+    for word in words:
+        if word == "--provider":
+            provider = next(words, "")
+            if not provider or provider.startswith("-"):
+                raise UsageError(usage)
+        elif word in ("--global", "--session"):
+            lasting = word == "--global"
+        elif word.startswith("-") or name:
+            raise UsageError(usage)
+        else:
+            name = word
+    if not name and (provider or lasting):
+        raise UsageError(usage)
+    return ModelWish(name, provider, lasting)
 
 
 class Aside:

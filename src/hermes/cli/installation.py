@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,11 +67,11 @@ def find_installation(
     prefix: Path | None = None,
     base_prefix: Path | None = None,
     python: Path | None = None,
-    record: str | None = None,
+    recorded: Callable[[], str | None] | None = None,
     stdlib: Path | None = None,
 ) -> Installation:
-    """How the running program was installed; the arguments stand for what this process says of itself. `record` is the
-    text of pip's `direct_url.json`, empty for none.
+    """How the running program was installed; the arguments stand for what this process says of itself. `recorded`
+    gives the text of pip's `direct_url.json`, empty without one, None where pip knows of no such package.
 
     Raises:
         OperatorError: it was installed in none of the four ways, or belongs to the system's package manager.
@@ -97,7 +97,7 @@ def find_installation(
             f"hermes in {module.parent} belongs to the Python of the system ({prefix}), which its package manager "
             "updates. Install it with `uv tool install` or `pipx install`; the home stays as it is."
         )
-    wanted = _wanted(_record() if record is None else record, module)
+    wanted = _wanted((recorded or _record)(), module)
     return Installation(kind="pip", place=prefix, python=python, version=version, wanted=wanted)
 
 
@@ -143,7 +143,9 @@ def newest(installation: Installation) -> Version | None:
         return Version(match[2]) if match is not None else now
     if installation.kind == "pipx":
         main = json.loads((installation.place / "pipx_metadata.json").read_text(encoding="utf-8"))["main_package"]
-        asked = (*main.get("pip_args", ()), main.get("package_or_url") or PACKAGE)
+        # a number that pipx noted when a version was brought back does not hold `pipx upgrade` either
+        wanted = re.sub(r"==[^\s;@]+$", "", main.get("package_or_url") or PACKAGE)
+        asked = (*main.get("pip_args", ()), wanted)
         text = run(("pipx", "runpip", _name(installation), "install", "--dry-run", "--upgrade", *asked), installation)
     else:
         asked = (installation.wanted,)

@@ -15,8 +15,7 @@ from hermes.cli.options import Sources, home_of, merged, open_sources, options_o
 from hermes.cli.probing import address_of, try_model, with_catalog
 from hermes.cli.screens import print_json, rows
 from hermes.config import Home
-from hermes.config.edit import set_value
-from hermes.config.load import read_document
+from hermes.config.default_model import store_default_model
 from hermes.core.errors import ModelError, OperatorError, UsageError
 from hermes.credentials import Endpoint, is_embedded, is_local
 from hermes.credentials.keys import ADDRESSES, KEYLESS
@@ -173,17 +172,6 @@ def _check(sources: Sources, endpoint: Endpoint) -> None:
 
 def _stored(home: Home, name: str, provider: str) -> list[str]:
     """Write the choice; returns what was done, a line each."""
-    home.prepare(home.run_dir)
-    lock = home.run_dir / "config.lock"
-    document = read_document(home.config_file)
-    current = document.data.get("model") if document is not None else None
-    if not isinstance(current, dict) and not provider:
-        set_value(home.config_file, ("model",), name, lock=lock)
-    elif not isinstance(current, dict):
-        set_value(home.config_file, ("model",), {"default": name, "provider": provider}, lock=lock)
-    else:
-        set_value(home.config_file, ("model", "default"), name, lock=lock)
-        if provider:
-            set_value(home.config_file, ("model", "provider"), provider, lock=lock)
+    store_default_model(home, name, provider)
     more = f" of {provider}" if provider else ""
     return [f"the model is {name}{more} ({home.config_file})"]

@@ -136,6 +136,11 @@ class _Work:
                 self._run(change_commands(self.installation, self.installation.version, back=True))
                 self._restore(layouts)
                 raise OperatorError(f"the new version did not start; hermes {self._starts()} is back.") from error
+            if target is not None and number != target.number:
+                raise OperatorError(
+                    f"the commands succeeded, and yet hermes {number} is what starts, not {target.number}. Look at what "
+                    "they said."
+                )
             after = Version(number, target.commit if target is not None else "")
             record = _Record(
                 kind=self.installation.kind,
