@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes.compose.boards import open_boards
 from hermes.config import find_home, load
 from hermes.kanban.card import NewCard
+from hermes.kanban.home import open_boards
 from hermes.store.owner import take_ownership
 from hermes.testing.scripted import Reply, reply
 from hermes.testing.server import Request, serve_in_thread

@@ -242,7 +242,7 @@ async def test_a_wish_to_stop_is_told_with_the_next_sign_of_life(lead: Desk, tmp
 
 async def test_mistakes_are_told_with_what_would_be_right(lead: Desk) -> None:
     for verb, arguments, message in (
-        ("create", {"title": "x", "assignee": "codr"}, "no profile 'codr'; known: coder, lead, tester"),
+        ("create", {"title": "x", "assignee": "codr"}, "no profile 'codr'. Did you mean coder"),
         ("create", {"title": "x", "assignee": "coder", "parents": ["t_x"]}, "no card 't_x'"),
         ("create", {"title": "x", "assignee": "coder", "subtask": True}, "own card"),
         ("create", {"title": "x", "assignee": "coder", "board": "nowhere"}, "no board 'nowhere'"),

@@ -11,12 +11,12 @@ import click
 import msgspec
 
 from hermes.cli.options import Sources, open_sources, options_of
-from hermes.compose.boards import open_boards, profile_names
 from hermes.core.errors import UsageError
 from hermes.environments.process import DEPTH
 from hermes.kanban.board import CLAIM_SECONDS, Board
 from hermes.kanban.boards import Boards
 from hermes.kanban.dispatcher import Dispatcher
+from hermes.kanban.home import open_boards, profile_names
 from hermes.kanban.launching import DATABASE_URL, ProcessLauncher
 from hermes.kanban.run_process import RUN_ID
 

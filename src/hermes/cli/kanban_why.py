@@ -6,9 +6,9 @@ import click
 import msgspec
 
 from hermes.cli.kanban_parts import OpenedBoard, open_named
-from hermes.compose.boards import profile_names
 from hermes.kanban.board_lock import BoardLock
 from hermes.kanban.diagnosis import Finding, examine
+from hermes.kanban.home import profile_names
 from hermes.kanban.reasons import serving, when
 from hermes.kanban.reasons import why as reason_of
 

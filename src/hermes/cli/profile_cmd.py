@@ -14,7 +14,6 @@ import msgspec
 from hermes.chat.render import printable
 from hermes.cli.options import GlobalOptions, home_of, open_sources, options_of, refused
 from hermes.cli.screens import print_json, rows
-from hermes.compose.boards import busy_cards
 from hermes.config import Home, find_home
 from hermes.config.home import DEFAULT_PROFILE, check_profile_name, profile_names, unknown_profile
 from hermes.config.profiles import (
@@ -27,6 +26,7 @@ from hermes.config.profiles import (
 )
 from hermes.core.errors import HermesError, OperatorError, UsageError
 from hermes.credentials.sources import NotConfigured
+from hermes.kanban.home import busy_cards
 from hermes.store.owner import living_owners
 
 __all__ = ["Standing", "profile", "standing"]

@@ -1,0 +1,251 @@
+"""`hermes kanban complete|block|unblock|archive|…`: a person moves cards from state to state.
+
+A card that a worker has is not taken out of its hands: the worker is asked to stop, and the card moves once its process
+is gone, which the dispatcher finds out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from hermes.cli.kanban_parts import changing
+from hermes.cli.kanban_text import read_moment
+from hermes.cli.screens import print_json
+from hermes.core.codec import decode_json
+from hermes.core.errors import UsageError
+from hermes.kanban.board import Board
+from hermes.kanban.card import BLOCK_KINDS, Card, Proof
+from hermes.kanban.ending import Authority, Completion
+from hermes.kanban.errors import BoardError, StillRunning
+from hermes.kanban.moves import Status
+from hermes.kanban.reasons import serving
+
+__all__ = [
+    "archive", "block", "claim", "complete", "promote", "reclaim", "reopen", "request_changes", "request_review",
+    "schedule", "unblock",
+]  # fmt: skip
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_cards = click.argument("cards", nargs=-1, required=True, metavar="CARD...")
+
+
+def _each(
+    context: click.Context, names: Sequence[str], as_json: bool, move: Callable[[Board, str, str], Card], word: str = ""
+) -> None:
+    """Move several cards, each for itself; what was refused is said at the end. Raises the first refusal."""
+    opened = changing(context)
+    moved: list[Card] = []
+    refused: list[BoardError] = []
+    with opened.board as board:
+        for name in dict.fromkeys(names):
+            try:
+                moved.append(move(board, name, opened.author))
+            except BoardError as error:
+                if len(names) == 1:
+                    raise
+                refused.append(error)
+        served = bool(serving(board))
+    if as_json:
+        print_json({"cards": moved, "refused": [str(error) for error in refused]})
+    else:
+        for card in moved:
+            click.echo(_line(card, word))
+    if any(card.stop_requested for card in moved) and not served:
+        click.echo("hermes: no dispatcher serves this board to see the worker gone: hermes kanban dispatch", err=True)
+    if refused:
+        for each in refused[:-1]:
+            click.echo(f"hermes: {each}", err=True)
+        raise refused[-1]
+
+
+def _line(card: Card, word: str) -> str:
+    if card.stop_requested is not None:
+        return f"{card.id}: its worker is asked to stop; then it is {card.stop_requested}"
+    return f"{card.id} is {word or card.status}" + (
+        f", for {card.assignee or 'nobody'}" if card.status == "ready" else ""
+    )
+
+
+def _or_stop(move: Callable[[], Card], board: Board, name: str, then: Status, author: str, reason: str = "") -> Card:
+    try:
+        return move()
+    except StillRunning:
+        return board.request_stop(name, then, author=author, reason=reason)
+
+
+@click.command(
+    epilog='\b\nExamples:\n  hermes kanban complete t_1a2b3c4d --summary "Done by hand"\n'
+    "  hermes kanban complete t_a t_b t_c\n  hermes kanban complete t_1a2b3c4d --override"
+)
+@_cards
+@click.option("--result", default="", metavar="TEXT", help="What comes of it; cards that need it are given this.")
+@click.option("--summary", default="", metavar="TEXT", help="What was done, in a line or two.")
+@click.option("--metadata", default=None, metavar="JSON", help="An object to keep with it.")
+@click.option("--override", is_flag=True, help="It is done although its check was not run, or fails.")
+@_json
+@click.pass_context
+def complete(
+    context: click.Context, /, cards: tuple[str, ...], result: str, summary: str, metadata: str | None, override: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Finish cards. Those that wait for them become ready."""
+    if len(cards) > 1 and (summary or metadata):
+        raise UsageError("--summary and --metadata are for one card: complete several without them, or one by one.")
+    kept = _object(metadata) if metadata else None
+    done = Completion(summary=summary, result=result, metadata=kept, override=override)
+    _each(context, cards, as_json, lambda board, name, who: board.complete(name, done, Authority(author=who)))
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = decode_json(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f'--metadata {text!r} is no JSON object: write {{"name": "value"}}')
+    return found
+
+
+@click.command(
+    epilog='\b\nExamples:\n  hermes kanban block t_1a2b3c4d "Waits for the contract"\n'
+    '  hermes kanban block t_1a2b3c4d "Which database?" --kind needs_input'
+)
+@click.argument("card")
+@click.argument("reason")
+@click.option("--kind", type=click.Choice(BLOCK_KINDS), default=None, help="needs_input asks a question.")
+@click.option("--ids", default="", metavar="CSV", help="More cards, for the same reason.")
+@_json
+@click.pass_context
+def block(context: click.Context, /, card: str, reason: str, kind: Any, ids: str, as_json: bool) -> None:
+    """Set a card aside until a person lets it go on. A worker at it is asked to stop."""
+    names = [card, *(each.strip() for each in ids.split(",") if each.strip())]
+
+    def move(board: Board, name: str, who: str) -> Card:
+        by = Authority(author=who)
+        return _or_stop(lambda: board.block(name, reason, by, kind=kind), board, name, "blocked", who, reason)
+
+    _each(context, names, as_json, move)
+
+
+@click.command(epilog="\b\nExamples:\n  hermes kanban unblock t_1a2b3c4d\n  hermes kanban unblock t_a t_b --json")
+@_cards
+@_json
+@click.pass_context
+def unblock(context: click.Context, /, cards: tuple[str, ...], as_json: bool) -> None:
+    """Let blocked or parked cards go on; their failures count from zero."""
+    _each(context, cards, as_json, lambda board, name, who: board.unblock(name, author=who))
+
+
+@click.command(epilog="\b\nExamples:\n  hermes kanban archive t_1a2b3c4d\n  hermes kanban archive t_a t_b")
+@_cards
+@_json
+@click.pass_context
+def archive(context: click.Context, /, cards: tuple[str, ...], as_json: bool) -> None:
+    """Put cards away for good. A worker at one is asked to stop; what waited for it waits no longer."""
+
+    def move(board: Board, name: str, who: str) -> Card:
+        return _or_stop(lambda: board.archive(name, Authority(author=who)), board, name, "archived", who)
+
+    _each(context, cards, as_json, move)
+
+
+@click.command(epilog="\b\nExamples:\n  hermes kanban promote t_1a2b3c4d\n  hermes kanban promote t_a t_b")
+@_cards
+@_json
+@click.pass_context
+def promote(context: click.Context, /, cards: tuple[str, ...], as_json: bool) -> None:
+    """Make cards ready that nothing holds back: ideas, parked ones, those whose parents have ended."""
+
+    def move(board: Board, name: str, who: str) -> Card:
+        board.promote(name, author=who)
+        return board.find(name)
+
+    _each(context, cards, as_json, move)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  hermes kanban schedule t_1a2b3c4d 2h\n  hermes kanban schedule t_1a2b3c4d 2026-03-01"
+)
+@click.argument("card")
+@click.argument("moment", default="", required=False, metavar="[WHEN]")
+@_json
+@click.pass_context
+def schedule(context: click.Context, /, card: str, moment: str, as_json: bool) -> None:
+    """Park a card until a time (2026-03-01 09:00, or 2h from now), or for good."""
+    at = read_moment(moment, time.time()) if moment else None
+
+    def move(board: Board, name: str, who: str) -> Card:
+        return _or_stop(lambda: board.schedule(name, at, Authority(author=who)), board, name, "scheduled", who)
+
+    _each(context, [card], as_json, move)
+
+
+@click.command(epilog="\b\nExamples:\n  hermes kanban claim t_1a2b3c4d")
+@click.argument("card")
+@_json
+@click.pass_context
+def claim(context: click.Context, /, card: str, as_json: bool) -> None:
+    """Take a card yourself: no worker gets it until you complete, block or reclaim it."""
+    _each(context, [card], as_json, lambda board, name, who: board.claim_by_hand(name, author=who).card, "yours")
+
+
+@click.command(
+    epilog='\b\nExamples:\n  hermes kanban reclaim t_1a2b3c4d\n  hermes kanban reclaim t_1a --reason "wrong way"'
+)
+@_cards
+@click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the events.")
+@_json
+@click.pass_context
+def reclaim(context: click.Context, /, cards: tuple[str, ...], reason: str, as_json: bool) -> None:
+    """Take running cards from their workers, which are asked to stop; then they are ready again."""
+
+    def move(board: Board, name: str, who: str) -> Card:
+        card = board.find(name)
+        run = board.run(card.current_run_id) if card.current_run_id is not None else None
+        if run is None or not run.manual:
+            return board.request_stop(name, "ready", author=who, reason=reason)
+        proof = Proof(kind="ended", host_id=board.here.host_id, detail=reason or "given back by hand")
+        return board.release(run.id, "reclaimed", proof, author=who).card
+
+    _each(context, cards, as_json, move)
+
+
+@click.command(epilog="\b\nExamples:\n  hermes kanban reopen t_1a2b3c4d\n  hermes kanban reopen t_1a2b3c4d --work")
+@_cards
+@click.option("--work", is_flag=True, help="To be worked on again, not only judged.")
+@_json
+@click.pass_context
+def reopen(context: click.Context, /, cards: tuple[str, ...], work: bool, as_json: bool) -> None:
+    """Take finished cards up again, to be judged or (--work) worked on."""
+    _each(context, cards, as_json, lambda board, name, who: board.reopen(name, author=who, review=not work))
+
+
+@click.command("request-review", epilog="\b\nExample:\n  hermes kanban request-review t_1a2b3c4d --reviewer reviewer")
+@click.argument("card")
+@click.option("--summary", default="", metavar="TEXT", help="What there is to judge.")
+@click.option("--reviewer", default=None, metavar="PROFILE", help="Who judges; else as configured.")
+@_json
+@click.pass_context
+def request_review(context: click.Context, /, card: str, summary: str, reviewer: str | None, as_json: bool) -> None:
+    """Hand a card to a reviewer."""
+    _each(
+        context, [card], as_json,
+        lambda board, name, who: board.request_review(name, summary, Authority(author=who), reviewer=reviewer),
+    )  # fmt: skip
+
+
+@click.command("request-changes", epilog='\b\nExample:\n  hermes kanban request-changes t_1a2b3c4d "Tests are missing"')
+@click.argument("card")
+@click.argument("reason")
+@_json
+@click.pass_context
+def request_changes(context: click.Context, /, card: str, reason: str, as_json: bool) -> None:
+    """Send a card that waits for a review back to whoever did it."""
+    _each(
+        context, [card], as_json,
+        lambda board, name, who: board.request_changes(name, reason, Authority(author=who)),
+    )  # fmt: skip
