@@ -20,13 +20,13 @@ from hermes.cli.chat_cmd import parts_of, run_async
 from hermes.cli.kanban_parts import claim_seconds, for_board
 from hermes.cli.options import GlobalOptions, Sources, open_sources, options_of
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
-from hermes.compose.boards import open_boards
 from hermes.config.schema import Settings
 from hermes.core.errors import HermesError, OperatorError, UsageError
 from hermes.core.toolsets import configured_toolsets
 from hermes.kanban.board import AsyncBoard, Board
 from hermes.kanban.card import Card
 from hermes.kanban.errors import CardNotFound, ClaimLost
+from hermes.kanban.home import open_boards
 from hermes.kanban.run_process import ExitNote, RunFiles, end_own_commands
 from hermes.kanban.seat import Seat, seat_from
 from hermes.kanban.worker import Bench, Shift
