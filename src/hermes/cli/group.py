@@ -53,8 +53,6 @@ COMMANDS: dict[str, _Entry] = {
     "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
     "update": _Entry("hermes.cli.update_cmd", "update", "Bring another version; what runs goes on under it."),
     "completion": _Entry("hermes.cli.completion_cmd", "completion", "Print what makes a shell complete commands."),
-    "update": _Entry("hermes.cli.update_cmd", "update", "Bring another version; what runs goes on under it."),
-    "completion": _Entry("hermes.cli.completion_cmd", "completion", "Print what makes a shell complete commands."),
     "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
 }
 
