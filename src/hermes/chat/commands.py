@@ -5,6 +5,7 @@ Parsing is pure. What a command does is done through `interactive.Chat`; nothing
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import msgspec
 
 from hermes.chat.budget_text import budget_rows, read_money, with_money
 from hermes.chat.notes import changed, describe_source, loop_delay
+from hermes.chat.own_command import board_command
 from hermes.chat.render import aligned, duration, one_line, usage_text
 from hermes.chat.switching import change_model, read_model, take_up
 from hermes.chat.tree_text import one_row, task_details, tree_lines
@@ -51,6 +53,7 @@ COMMANDS = (
     _Entry(
         "model", (), "/model [NAME] [--global]", "which model answers; another one from here on (--provider P), always"
     ),
+    _Entry("kanban", (), "/kanban [VERB …]", "the board of cards, as `hermes kanban` on the command line"),
     _Entry("config", (), "/config", "the settings that are not the usual ones"),
     _Entry("status", (), "/status", "session, model, what runs"),
     _Entry("usage", (), "/usage", "tokens and money so far"),
@@ -122,6 +125,7 @@ class Commands:
             "sessions": self.sessions,
             "resume": self.resume,
             "model": self.model,
+            "kanban": self.kanban,
             "config": self.config,
             "status": self.status,
             "usage": self.usage,
@@ -297,6 +301,12 @@ class Commands:
         short = ", ".join(f"{alias} = {full}" for alias, full in chat.assembly.settings.model.aliases.items())
         self._say(*aligned([*rows, ("short names", short or "none (model.aliases)")]))
         self._say("/model NAME changes it here; `hermes model` lists the models of the server")
+
+    async def kanban(self, argument: str) -> None:
+        """Look at the board or change it, as the profile of this conversation."""
+        chat = self._chat
+        place = {"HERMES_HOME": str(chat.assembly.home.path), "COLUMNS": str(chat.screen.width)}
+        await chat.own.run(board_command(argument), chat.workspace, {**os.environ, **place})
 
     async def config(self, argument: str) -> None:
         """The settings that were changed."""

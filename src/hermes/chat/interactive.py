@@ -79,7 +79,7 @@ class Chat:
         self._commands = Commands(self)
         self.questions = Questions(self.screen.question, self.refresh)
         self.aside = Aside(self)
-        self._own = OwnCommand(self.screen.note)
+        self.own = OwnCommand(self.screen.note)
         self._waits = False  # whether it leaves once nothing runs any more
         self._asked = ""  # what was asked to be confirmed
         self._interrupted_at = -TWICE
@@ -271,7 +271,7 @@ class Chat:
             elif parsed.name:
                 await self._commands.run(parsed)
             elif text.startswith("!") and text != "!":
-                await self._own.run(text[1:], self.workspace, os.environ)
+                await self.own.run(text[1:], self.workspace, os.environ)
             else:
                 await self._message(text)
         except StoreError:
@@ -340,7 +340,7 @@ class Chat:
     def interrupt(self) -> None:
         """Ctrl+C: stop the turn, no task; twice within two seconds leave."""
         now = anyio.current_time()
-        if self._own.stop():
+        if self.own.stop():
             return
         if now - self._interrupted_at < TWICE:
             self.leave(EXIT_INTERRUPTED, suspend=self.busy, detach=self.detaches)
@@ -355,7 +355,7 @@ class Chat:
 
     def interrupt_turn(self) -> bool:
         """Stop the turn and no task; False when none runs."""
-        if self._own.stop():
+        if self.own.stop():
             return True
         if self.session is None or not self.session.interrupt():
             return False

@@ -7,15 +7,18 @@ ends. It belongs to no task and passes no gate.
 from __future__ import annotations
 
 import codecs
+import shlex
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 
 import anyio
 import anyio.to_thread
 
+from hermes.core.errors import UsageError
 from hermes.environments.process import ProcessGroup, spawn
 
-__all__ = ["OwnCommand"]
+__all__ = ["OwnCommand", "board_command"]
 
 #: Seconds between two looks at what was printed, lines that are shown at each, and lines that are shown at all.
 LOOK, AT_ONCE, MOST = 0.15, 60, 400
@@ -23,6 +26,19 @@ LOOK, AT_ONCE, MOST = 0.15, 60, 400
 LAST = 10
 #: Characters of a line.
 MOST_LINE = 2_000
+
+
+def board_command(argument: str) -> str:
+    """The line that does on the board what `/kanban ARGUMENT` asks for; without one it lists the cards.
+
+    Raises:
+        UsageError: a quotation has no end.
+    """
+    try:
+        words = shlex.split(argument) or ["list"]
+    except ValueError as error:
+        raise UsageError(f"/kanban {argument}: {error}") from None
+    return shlex.join([sys.executable, "-m", "hermes.cli.main", "kanban", *words])
 
 
 class OwnCommand:
