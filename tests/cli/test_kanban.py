@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from hermes.chat.card_text import age, card_rows, fitted, read_moment, read_span
 from hermes.cli.kanban_figures import follow
 from hermes.cli.kanban_moving import groups
-from hermes.cli.kanban_text import age, card_rows, fitted, read_moment, read_span
 from hermes.cli.kanban_watch import Snapshot, board_screen
 from hermes.config import find_home, load
 from hermes.core.errors import UsageError

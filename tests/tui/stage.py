@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,11 +59,15 @@ def shown(pilot: Pilot[None]) -> list[str]:
     return [strip.crop(0, width).text.rstrip() for strip in lines[:height]]
 
 
-def same(name: str, pilot: Pilot[None]) -> None:
-    """Hold what is shown against the picture of that name; PICTURES=write takes it anew, to be looked at."""
+def same(name: str, pilot: Pilot[None], instead: Mapping[str, str] | None = None) -> None:
+    """Hold what is shown against the picture of that name; PICTURES=write takes it anew, to be looked at. `instead`
+    names what stands for text that is never the same."""
     width, height = pilot.app.size
     path = Path(__file__).parent / "pictures" / f"{name}_{width}x{height}.txt"
-    lines = shown(pilot)
+    text = "\n".join(shown(pilot))
+    for real, other in (instead or {}).items():
+        text = text.replace(real, other)
+    lines = text.split("\n")
     if os.environ.get("PICTURES") == "write":
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from hermes.chat.card_text import card_lines, card_rows, read_moment, read_span
 from hermes.chat.render import printable
 from hermes.cli.kanban_parts import OpenedBoard, changing, open_named
-from hermes.cli.kanban_text import card_lines, card_rows, read_moment, read_span, terminal_width
 from hermes.cli.options import refused
-from hermes.cli.screens import print_json
+from hermes.cli.screens import print_json, terminal_width
 from hermes.config.endpoints import EFFORTS
 from hermes.core.errors import UsageError
 from hermes.kanban.board import Board

@@ -10,10 +10,10 @@ from typing import Any
 import click
 import msgspec
 
+from hermes.chat.card_text import age, event_line
 from hermes.chat.render import printable, when
 from hermes.cli.kanban_parts import OpenedBoard, open_named
-from hermes.cli.kanban_text import age, event_line, terminal_width
-from hermes.cli.screens import print_json, rows
+from hermes.cli.screens import print_json, rows, terminal_width
 from hermes.config.profiles import read_profile
 from hermes.core.codec import encode_json
 from hermes.core.errors import UsageError
@@ -71,7 +71,8 @@ def stats(context: click.Context, /, as_json: bool) -> None:
         return
     for line in _counts(counted):
         click.echo(line)
-    click.echo(f"\n{money_line(opened, of_today)}; {opened.sources.loaded.settings.kanban.limits}")
+    click.echo(f"\n{money_line(opened, of_today)}")
+    click.echo(f"limits: {opened.sources.loaded.settings.kanban.limits}")
     for name, table in spent.items():
         if table:
             click.echo(f"\nby {name}")

@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hermes.chat.card_text import MARKS
 from hermes.chat.render import printable
-from hermes.cli.kanban_text import MARKS
 from hermes.kanban.card import Card
 from hermes.kanban.tree import Tree
 

@@ -12,16 +12,17 @@ from typing import Any
 
 import click
 
+from hermes.chat.card_text import read_moment
 from hermes.cli.kanban_parts import changing
-from hermes.cli.kanban_text import read_moment
 from hermes.cli.screens import print_json
 from hermes.core.codec import decode_json
 from hermes.core.errors import UsageError
 from hermes.kanban.board import Board
-from hermes.kanban.card import BLOCK_KINDS, Card, Proof
+from hermes.kanban.by_hand import or_stop, told
+from hermes.kanban.by_hand import reclaim as take_back
+from hermes.kanban.card import BLOCK_KINDS, Card
 from hermes.kanban.ending import Authority, Completion
-from hermes.kanban.errors import BoardError, StillRunning
-from hermes.kanban.moves import Status
+from hermes.kanban.errors import BoardError
 from hermes.kanban.reasons import serving
 
 __all__ = [
@@ -53,28 +54,13 @@ def _each(
         print_json({"cards": moved, "refused": [str(error) for error in refused]})
     else:
         for card in moved:
-            click.echo(_line(card, word))
+            click.echo(told(card, word))
     if any(card.stop_requested for card in moved) and not served:
         click.echo("hermes: no dispatcher serves this board to see the worker gone: hermes kanban dispatch", err=True)
     if refused:
         for each in refused[:-1]:
             click.echo(f"hermes: {each}", err=True)
         raise refused[-1]
-
-
-def _line(card: Card, word: str) -> str:
-    if card.stop_requested is not None:
-        return f"{card.id}: its worker is asked to stop; then it is {card.stop_requested}"
-    return f"{card.id} is {word or card.status}" + (
-        f", for {card.assignee or 'nobody'}" if card.status == "ready" else ""
-    )
-
-
-def _or_stop(move: Callable[[], Card], board: Board, name: str, then: Status, author: str, reason: str = "") -> Card:
-    try:
-        return move()
-    except StillRunning:
-        return board.request_stop(name, then, author=author, reason=reason)
 
 
 @click.command(
@@ -126,7 +112,7 @@ def block(context: click.Context, /, card: str, reason: str, kind: Any, ids: str
 
     def move(board: Board, name: str, who: str) -> Card:
         by = Authority(author=who)
-        return _or_stop(lambda: board.block(name, reason, by, kind=kind), board, name, "blocked", who, reason)
+        return or_stop(lambda: board.block(name, reason, by, kind=kind), board, name, "blocked", who, reason)
 
     _each(context, names, as_json, move)
 
@@ -148,7 +134,7 @@ def archive(context: click.Context, /, cards: tuple[str, ...], as_json: bool) ->
     """Put cards away for good. A worker at one is asked to stop; what waited for it waits no longer."""
 
     def move(board: Board, name: str, who: str) -> Card:
-        return _or_stop(lambda: board.archive(name, Authority(author=who)), board, name, "archived", who)
+        return or_stop(lambda: board.archive(name, Authority(author=who)), board, name, "archived", who)
 
     _each(context, cards, as_json, move)
 
@@ -179,7 +165,7 @@ def schedule(context: click.Context, /, card: str, moment: str, as_json: bool) -
     at = read_moment(moment, time.time()) if moment else None
 
     def move(board: Board, name: str, who: str) -> Card:
-        return _or_stop(lambda: board.schedule(name, at, Authority(author=who)), board, name, "scheduled", who)
+        return or_stop(lambda: board.schedule(name, at, Authority(author=who)), board, name, "scheduled", who)
 
     _each(context, [card], as_json, move)
 
@@ -202,16 +188,7 @@ def claim(context: click.Context, /, card: str, as_json: bool) -> None:
 @click.pass_context
 def reclaim(context: click.Context, /, cards: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Take running cards from their workers, which are asked to stop; then they are ready again."""
-
-    def move(board: Board, name: str, who: str) -> Card:
-        card = board.find(name)
-        run = board.run(card.current_run_id) if card.current_run_id is not None else None
-        if run is None or not run.manual:
-            return board.request_stop(name, "ready", author=who, reason=reason)
-        proof = Proof(kind="ended", host_id=board.here.host_id, detail=reason or "given back by hand")
-        return board.release(run.id, "reclaimed", proof, author=who).card
-
-    _each(context, cards, as_json, move)
+    _each(context, cards, as_json, lambda board, name, who: take_back(board, name, who, reason))
 
 
 @click.command(epilog="\b\nExamples:\n  hermes kanban reopen t_1a2b3c4d\n  hermes kanban reopen t_1a2b3c4d --work")

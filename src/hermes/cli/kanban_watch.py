@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hermes.chat.card_text import MARKS, age, event_line, fitted
 from hermes.cli.kanban_figures import LOOK, follow, money_line, today
 from hermes.cli.kanban_parts import OpenedBoard, open_named
-from hermes.cli.kanban_text import MARKS, age, event_line, fitted
 from hermes.core.codec import encode_json
 from hermes.kanban.board import Board
 from hermes.kanban.card import Card, CardEvent
@@ -36,7 +36,7 @@ class _Column(NamedTuple):
 
 
 _COLUMNS = (
-    _Column("waiting", ("triage", "todo", "scheduled"), "dim"),
+    _Column("waiting", ("todo", "scheduled", "triage"), "dim"),
     _Column("ready", ("ready",), "cyan"),
     _Column("running", ("running",), "yellow"),
     _Column("needs you", ("blocked", "review"), "magenta"),
@@ -86,7 +86,7 @@ def board_screen(seen: Snapshot, width: int, height: int) -> RenderableType:
     """A board as columns that fit a terminal of so many columns and lines."""
     columns: Sequence[_Column] = _COLUMNS
     if width < _WIDE:
-        together = _Column("waiting, ready", (*_COLUMNS[0].states, *_COLUMNS[1].states), "cyan")
+        together = _Column("ready, waiting", (*_COLUMNS[1].states, *_COLUMNS[0].states), "cyan")
         columns = (together, *_COLUMNS[2:])
     table = Table(expand=True, box=None, padding=(0, 1), show_header=True, pad_edge=False)
     room = max(12, width // len(columns) - 2)
@@ -102,25 +102,30 @@ def board_screen(seen: Snapshot, width: int, height: int) -> RenderableType:
 
 def _cell(cards: Sequence[Card], room: int, lines: int, seen: Snapshot, count: int) -> Text:
     text = Text(overflow="crop", no_wrap=True)
-    fit = max(1, lines // 3)
-    shown = list(cards[: fit if count <= fit else fit - 1 or 1])
-    for card in shown:
-        since = f" {age(seen.now - (card.started_at or card.updated_at))}" if card.status == "running" else ""
-        text.append(fitted(f"{MARKS[card.status]} {card.id}{since}", room) + "\n", style="bold")
-        text.append(fitted(card.title, room) + "\n")
-        text.append(fitted(_who(card), room) + "\n", style="dim")
-    if count > len(shown):
-        text.append(f"… {count - len(shown)} more\n", style="dim")
+    shown = 0
+    for card in cards:
+        block = _block(card, room, seen.now)
+        last = shown + 1 == count
+        if shown and len(block) > lines - (0 if last else 1):
+            break
+        for number, line in enumerate(block):
+            text.append(line + "\n", style="" if number == 1 else "bold" if number == 0 else "dim")
+        lines -= len(block)
+        shown += 1
+    if count > shown:
+        text.append(f"… {count - shown} more\n", style="dim")
     return text
 
 
-def _who(card: Card) -> str:
+def _block(card: Card, room: int, now: float) -> list[str]:
+    """A card within a column: what it is and whose, what it is about, and why it waits for a person."""
     who = card.assignee or "nobody"
+    if card.status == "running":
+        who += f" {age(now - (card.started_at or card.updated_at))}" + (" review" if card.step == "review" else "")
+    lines = [fitted(f"{MARKS[card.status]} {card.id} {who}", room), fitted(card.title, room)]
     if card.status == "blocked" and card.block_reason:
-        return f"{who}: {card.block_reason}"
-    if card.status == "scheduled" or card.status == "triage":
-        return f"{who}, {card.status}"
-    return f"{who}, review" if card.status == "running" and card.step == "review" else who
+        lines.append(fitted(card.block_reason, room))
+    return lines
 
 
 def _foot(seen: Snapshot, width: int) -> list[Text]:

@@ -15,7 +15,7 @@ from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import StillRunning
 from hermes.kanban.moves import Status, allowed
 
-__all__ = ["ByHand", "by_hand", "moved", "or_stop", "reclaim"]
+__all__ = ["ByHand", "by_hand", "or_stop", "reclaim", "told"]
 
 
 class ByHand(NamedTuple):
@@ -46,11 +46,11 @@ def reclaim(board: Board, name: str, author: str, reason: str = "") -> Card:
     return board.release(run.id, "reclaimed", proof, author=author).card
 
 
-def moved(card: Card) -> str:
-    """What became of a card that was moved, as a sentence."""
+def told(card: Card, word: str = "") -> str:
+    """What became of a card that was moved, as a sentence; `word` stands for its state."""
     if card.stop_requested is not None:
         return f"{card.id}: its worker is asked to stop; then it is {card.stop_requested}"
-    return f"{card.id} is {card.status}" + (f", for {card.assignee}" if card.status == "ready" else "")
+    return f"{card.id} is {word or card.status}" + (f", for {card.assignee}" if card.status == "ready" else "")
 
 
 def _promote(board: Board, name: str, who: str, text: str) -> Card:

@@ -6,16 +6,13 @@ Knows no command and reads no board.
 from __future__ import annotations
 
 import re
-import shutil
-import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
 
 from rich.cells import cell_len, set_cell_size
 
-from hermes.chat.render import printable, size_text, when
-from hermes.cli.screens import rows
+from hermes.chat.render import printable, rows, size_text, when
 from hermes.core.errors import UsageError
 from hermes.kanban.card import Card, CardEvent
 from hermes.kanban.moves import Status
@@ -30,7 +27,6 @@ __all__ = [
     "fitted",
     "read_moment",
     "read_span",
-    "terminal_width",
 ]
 
 #: What stands before a card's state.
@@ -66,11 +62,6 @@ def age(seconds: float) -> str:
         if seconds >= _UNITS[unit]:
             return f"{seconds / _UNITS[unit]:.0f}{unit}"
     return f"{max(0.0, seconds):.0f}s"
-
-
-def terminal_width() -> int | None:
-    """Columns of the terminal that reads stdout; None where none does, so that nothing is cut."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def fitted(text: str, width: int) -> str:
@@ -123,8 +114,8 @@ def _related(title: str, cards: Sequence[Related]) -> list[str]:
     return [title, *lines] if lines else []
 
 
-def card_lines(view: CardView) -> list[str]:
-    """One card in full."""
+def card_lines(view: CardView, now: float | None = None) -> list[str]:
+    """One card in full; `now` is the wall clock (None: the machine's)."""
     card = view.task
     head = [f"{MARKS[card.status]} {card.id}", card.status, card.assignee or "nobody"]
     head += [f"priority {card.priority}"] if card.priority else []
@@ -142,7 +133,8 @@ def card_lines(view: CardView) -> list[str]:
          if card.consecutive_failures else None),
     ]  # fmt: skip
     lines += ["", rows([(name, str(value)) for name, value in facts if value], indent="")]
-    for part in (_related("needs", view.parents), _related("needed by", view.children), _hanging(view)):
+    hanging = _hanging(view, time.time() if now is None else now)
+    for part in (_related("needs", view.parents), _related("needed by", view.children), hanging):
         lines += ["", *part] if part else []
     return lines
 
@@ -159,7 +151,7 @@ def _limits(card: Card) -> str:
     return ", ".join(found)
 
 
-def _hanging(view: CardView) -> list[str]:
+def _hanging(view: CardView, now: float) -> list[str]:
     lines: list[str] = []
     if view.task.result:
         lines += ["result", *(f"  {line}" for line in printable(view.task.result).splitlines())]
@@ -170,7 +162,7 @@ def _hanging(view: CardView) -> list[str]:
         ended = run.outcome or "runs"
         place = f", branch {run.branch_name}" if run.branch_name else ""
         commit = f", commit {run.git_commit[:12]}" if run.git_commit else ""
-        span = age((run.ended_at or time.time()) - run.started_at)
+        span = age((run.ended_at or now) - run.started_at)
         said = " ".join((run.error or run.summary or "").split())[:200]
         who = run.profile or "a person"
         lines += [
