@@ -89,12 +89,17 @@ def board_screen(seen: Snapshot, width: int, height: int) -> RenderableType:
         together = _Column("ready, waiting", (*_COLUMNS[1].states, *_COLUMNS[0].states), "cyan")
         columns = (together, *_COLUMNS[2:])
     table = Table(expand=True, box=None, padding=(0, 1), show_header=True, pad_edge=False)
-    room = max(12, width // len(columns) - 2)
+    counts = [sum(seen.counts.get(status, 0) for status in column.states) for column in columns]
+    empty = sum(len(column.title) + 2 for column, count in zip(columns, counts, strict=True) if not count)
+    room = max(12, (width - empty) // max(1, sum(map(bool, counts))) - 2)
     lines = max(4, height - len(seen.events) - 6)
     cells: list[Text] = []
-    for column in columns:
-        count = sum(seen.counts.get(status, 0) for status in column.states)
-        table.add_column(Text(f"{column.title} {count or ''}".rstrip(), style=f"bold {column.style}"), ratio=1)
+    for column, count in zip(columns, counts, strict=True):
+        title = Text(f"{column.title} {count or ''}".rstrip(), style=f"bold {column.style}")
+        if count:
+            table.add_column(title, ratio=1)
+        else:  # nothing is in it: its room is given to the others
+            table.add_column(title, width=len(column.title))
         cells.append(_cell([card for status in column.states for card in seen.cards[status]], room, lines, seen, count))
     table.add_row(*cells)
     return Group(table, Text(""), *_foot(seen, width))
@@ -130,7 +135,8 @@ def _block(card: Card, room: int, now: float) -> list[str]:
 
 def _foot(seen: Snapshot, width: int) -> list[Text]:
     served = "a dispatcher serves it" if seen.served else "no dispatcher: hermes kanban daemon --detach"
-    asked = f" · {seen.questions} questions: hermes kanban questions" if seen.questions else ""
+    many = "" if seen.questions == 1 else "s"
+    asked = f" · {seen.questions} question{many}: hermes kanban questions" if seen.questions else ""
     lines = [
         Text(fitted(f"board {seen.board} · {served}{asked}", width), style="" if seen.served else "yellow"),
         Text(fitted(seen.money, width), style="dim"),
