@@ -50,7 +50,7 @@ def told(card: Card, word: str = "") -> str:
     """What became of a card that was moved, as a sentence; `word` stands for its state."""
     if card.stop_requested is not None:
         return f"{card.id}: its worker is asked to stop; then it is {card.stop_requested}"
-    return f"{card.id} is {word or card.status}" + (f", for {card.assignee}" if card.status == "ready" else "")
+    return f"{card.id} is {word or card.status}" + (f", for {card.assignee or 'nobody'}" if card.status == "ready" else "")
 
 
 def _promote(board: Board, name: str, who: str, text: str) -> Card:
