@@ -10,6 +10,7 @@ import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -31,7 +32,7 @@ from hermes.config import Settings
 from hermes.core.clock import held
 from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
-from hermes.core.errors import StoreError, UsageError
+from hermes.core.errors import OperatorError, StoreError, UsageError
 from hermes.core.events import TaskEnded
 from hermes.core.ids import random_hex
 from hermes.core.scope import TaskScope
@@ -93,18 +94,19 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
 
     Raises:
         UsageError: no model is named.
-        OperatorError: the home cannot be written, the journal is another program's or newer, a model cannot be had.
+        OperatorError: nothing can be written in the home or beside the journal, the journal is another program's or
+            newer, a model cannot be had.
     """
     settings, home = parts.loaded.settings, parts.loaded.home
     redactor = _redactor(parts)
     if parts.memory:
         store = parts.wrap_store(MemoryStore(keep=not parts.traceless))
-        async with _assembled(parts, redactor, store, random_hex(12)) as assembly:
+        async with _assembled(parts, redactor, store, random_hex(12), home.path) as assembly:
             yield assembly
         return
     with held(parts.hold):
-        await anyio.to_thread.run_sync(home.prepare, home.run_dir)
-        owner = await anyio.to_thread.run_sync(take_ownership, home.path)
+        place = await anyio.to_thread.run_sync(_writable, parts)
+        owner = await anyio.to_thread.run_sync(take_ownership, place)
     try:
         breaks: list[Callable[[StoreError], None]] = []
 
@@ -120,7 +122,7 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
         )
         journal.submit(Unit(ops=(AddOwner(row=owner.row(parts.clock.now())),)))
         try:
-            async with _assembled(parts, redactor, parts.wrap_store(journal), owner.owner_id) as assembly:
+            async with _assembled(parts, redactor, parts.wrap_store(journal), owner.owner_id, place) as assembly:
                 breaks.append(assembly.runtime.supervisor.break_off)
                 yield assembly
         finally:
@@ -129,6 +131,19 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
     finally:
         with anyio.CancelScope(shield=True), held(parts.hold):
             await anyio.to_thread.run_sync(owner.release)
+
+
+def _writable(parts: Parts) -> Path:
+    """The folder for locks and caches (blocking): the home, or where the journal is, if that is elsewhere and the home
+    cannot be written."""
+    home = parts.loaded.home
+    try:
+        home.prepare(home.run_dir)
+    except OperatorError:
+        if parts.journal is None:
+            raise
+        return parts.journal.parent
+    return home.path
 
 
 async def _with_model(parts: Parts, catalog: Catalog) -> Parts:
@@ -158,7 +173,9 @@ def _redactor(parts: Parts) -> Redactor:
 
 
 @asynccontextmanager
-async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str) -> AsyncIterator[Assembly]:
+async def _assembled(
+    parts: Parts, redactor: Redactor, store: Store, owner: str, place: Path
+) -> AsyncIterator[Assembly]:
     settings, home = parts.loaded.settings, parts.loaded.home
     keys = KeyPools(parts)
     keys.on_secret = redactor.add
@@ -166,10 +183,10 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
         settings.models,
         attempts=settings.agent.api_max_retries,
         fewer=FEWER_ATTEMPTS if settings.fallbacks else {},
-        cache=home.path / "cache" / "embedded-check",
+        cache=place / "cache" / "embedded-check",
     )
     web = Web(parts, redactor, catalog.session)
-    places = Places(parts, redactor, store, owner, _state_dir(parts))
+    places = Places(parts, redactor, store, owner, _state_dir(parts), place / "cache" / "sandbox")
     try:
         parts = with_cassette(await _with_model(parts, catalog))
         models = Models(parts, catalog, keys)
@@ -198,7 +215,7 @@ async def _assembled(parts: Parts, redactor: Redactor, store: Store, owner: str)
                     recovery=Recovery(
                         runtime.supervisor,
                         runtime.control,
-                        is_gone=lambda owner: parts.memory or is_gone(home.path, owner),
+                        is_gone=lambda owner: parts.memory or is_gone(place, owner),
                         hold=parts.hold,
                     ),
                     check=models.check,

@@ -46,10 +46,13 @@ _MIB = 1024 * 1024
 
 
 class Places:
-    """The environments and workspaces of one runtime. `state_dir` is a directory of a task's own."""
+    """The environments and workspaces of one runtime.
+
+    `state_dir` is a directory of a task's own, `cache` one for what all sandboxes share.
+    """
 
     def __init__(
-        self, parts: Parts, redactor: Redactor, store: Store, owner: str, state_dir: Callable[[Task], str]
+        self, parts: Parts, redactor: Redactor, store: Store, owner: str, state_dir: Callable[[Task], str], cache: Path
     ) -> None:
         settings, home = parts.loaded.settings, parts.loaded.home
         self._parts = parts
@@ -78,7 +81,7 @@ class Places:
                 readable=tuple(os.path.abspath(os.path.expanduser(path)) for path in terminal.sandbox_read),
                 hidden=(str(home.path),),
             ),
-            home.path / "cache" / "sandbox",
+            cache,
             path=self._source.get("PATH", os.defpath),
         )
         forwarded = {name: self._source[name] for name in terminal.docker_forward_env if name in self._source}

@@ -9,6 +9,7 @@ systems. Nothing is adopted here.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -71,7 +72,8 @@ def take_ownership(home: Path, ids: IdSource = random_hex) -> Owner:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(descriptor, b"%d\n" % os.getpid())  # for people and for `hermes update`; the lock proves the life
+            with contextlib.suppress(OSError):  # the lock proves the life; of a full disk the journal tells
+                os.write(descriptor, b"%d\n" % os.getpid())  # for people and for `hermes update`
         except BaseException:
             os.close(descriptor)
             raise
