@@ -15,6 +15,7 @@ from hermes.batch.execute import RuntimeEngine
 from hermes.batch.rollout import RolloutRequest
 from hermes.compose import Assembly, Parts, open_runtime
 from hermes.config import find_home, load
+from hermes.core.clock import NO_HOLD, SystemClock
 from hermes.core.events import Envelope
 from hermes.core.messages import Assistant, User
 from hermes.core.model import Model
@@ -32,8 +33,9 @@ PART = "a part " * 100
 
 @asynccontextmanager
 async def opened(
-    model: Model, tmp_path: Path, clock: VirtualClock, environ: Mapping[str, str] | None = None
+    model: Model, tmp_path: Path, clock: VirtualClock | None, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[Assembly, RuntimeEngine]]:
+    hold = NO_HOLD if clock is None else clock
     parts = Parts(
         loaded=load(find_home({"HERMES_HOME": str(tmp_path / "home")}), {}, {}),
         endpoint=Endpoint(provider="test", base_url="", api_key="", key_source="none", model=model.name),
@@ -41,14 +43,14 @@ async def opened(
         memory=True,
         traceless=True,
         watchdog=False,
-        clock=clock,
-        hold=clock,
+        clock=clock or SystemClock(),
+        hold=hold,
         environ=environ or {},
         state_root=tmp_path / "state",
     )
     async with open_runtime(parts) as assembly:
         choice = ModelChoice(name=model.name)
-        yield assembly, RuntimeEngine(assembly.runtime, model=model, choice=choice, ceiling=("delegation",), hold=clock)
+        yield assembly, RuntimeEngine(assembly.runtime, model=model, choice=choice, ceiling=("delegation",), hold=hold)
 
 
 async def test_a_row_has_its_children_and_leaves_nothing(tmp_path: Path, virtual_clock: VirtualClock) -> None:

@@ -18,6 +18,7 @@ from hermes.batch.record import Head, Outcome, Record
 from hermes.batch.rollout import Engine, RolloutError, RolloutRequest, RolloutResult, RolloutState
 from hermes.batch.settings import BatchSettings, routing
 from hermes.batch.threads import Threads
+from hermes.batch.verifiers import mean_score
 from hermes.batch.workspace import WorkspaceError, prepare, remove
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError
@@ -92,6 +93,8 @@ class Attempts:
             extra=self._extra,
             reasoning_effort=self._settings.reasoning_effort,
             prefill=self._prefill,
+            verifiers=item.row.verifiers,
+            row=item.row.source,
             timeout=self._settings.row_timeout,
             report=report,
         )
@@ -151,6 +154,7 @@ def write_up(item: Item, draw: Draw, result: RolloutResult, now: float) -> Recor
             tokens=usage.total,
             cost_usd=usage.cost_usd,
             at=now,
+            score=mean_score(result.scores) if kind == "finished" else None,
             calls=result.calls,
             denied=sum(result.denied.values()),
         ),

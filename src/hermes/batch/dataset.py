@@ -8,12 +8,13 @@ knows about runs or models.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 
+from hermes.batch.verifiers import Verifier, check_modules, parse_verifiers
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import UsageError
 
@@ -37,6 +38,7 @@ class DatasetRow(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     toolsets: tuple[str, ...] | None = None
     image: str | None = None
+    verifiers: tuple[Verifier, ...] = ()
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +53,9 @@ class _BadLine(Exception):
     """One line cannot be used; the text says why."""
 
 
-def read_dataset(path: Path, max_samples: int | None = None) -> Dataset:
-    """Read and check the dataset at `path`, all of it, then keep the first `max_samples` rows.
+def read_dataset(path: Path, max_samples: int | None = None, modules: Collection[str] = ()) -> Dataset:
+    """Read and check the dataset at `path`, all of it, then keep the first `max_samples` rows. `modules` are the Python
+    modules that verifiers may name.
 
     Raises:
         UsageError: the file cannot be read, has no rows, or has lines that cannot be used (up to 20 are named).
@@ -62,7 +65,7 @@ def read_dataset(path: Path, max_samples: int | None = None) -> Dataset:
     replaced = 0
     for number, line in _lines(path):
         try:
-            row, scrubbed = _row(number, line)
+            row, scrubbed = _row(number, line, modules)
         except _BadLine as error:
             problems.append(f"  {path}:{number}: {error}")
         else:
@@ -110,7 +113,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         ) from error
 
 
-def _row(number: int, line: bytes) -> tuple[DatasetRow, int]:
+def _row(number: int, line: bytes, modules: Collection[str]) -> tuple[DatasetRow, int]:
     value = _decode(line)
     if not isinstance(value, dict):
         raise _BadLine(f'not an object but {_kind(value)}; write {{"prompt": …}}')
@@ -131,6 +134,7 @@ def _row(number: int, line: bytes) -> tuple[DatasetRow, int]:
             source=source,
             cwd=_text(source, "cwd"),
             toolsets=_toolsets(source.get("toolsets")),
+            verifiers=_verifiers(source.get("verifier"), modules),
             image=image,
         ),
         scrubbed[0],
@@ -187,6 +191,15 @@ def _toolsets(value: Any) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise _BadLine('"toolsets" is not a list of names')
     return tuple(dict.fromkeys(value))
+
+
+def _verifiers(value: Any, modules: Collection[str]) -> tuple[Verifier, ...]:
+    try:
+        verifiers = parse_verifiers(value)
+        check_modules(verifiers, modules)
+    except ValueError as error:
+        raise _BadLine(str(error)) from None
+    return verifiers
 
 
 def _kind(value: Any) -> str:

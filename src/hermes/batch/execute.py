@@ -18,7 +18,10 @@ from hermes.batch.journal import Begun, RolloutJournal
 from hermes.batch.rollout import ChildRecord, RolloutError, RolloutRequest, RolloutResult, RolloutState
 from hermes.batch.threads import Threads
 from hermes.batch.trace import Trace
+from hermes.batch.verifiers import Command, File
+from hermes.batch.verifying import Verifying
 from hermes.batch.workspace import remove
+from hermes.core.agent import Outcome
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.events import Envelope
 from hermes.core.limits import Budget, Limits
@@ -39,6 +42,8 @@ __all__ = ["RuntimeEngine"]
 _UNAVAILABLE = "environment_unavailable: "
 #: Seconds that a stopped rollout gets to end its commands.
 STOP_GRACE = 5.0
+#: Ends of a rollout after which its work is judged.
+JUDGED = ("completed", "exhausted")
 
 
 class RuntimeEngine:
@@ -67,6 +72,9 @@ class RuntimeEngine:
         self._ceiling = ceiling
         self._traces: dict[str, Trace] = {}
         self._root_of: dict[str, str] = {}
+        self._verifying = Verifying(runtime.gate, hold)
+        self._requests: dict[str, RolloutRequest] = {}
+        runtime.supervisor.policy.examine = self._examine
         self._budget = runtime.supervisor.budgets.above = Budget(Limits(), "run")
         runtime.bus.subscribe(self._hear)
 
@@ -132,6 +140,14 @@ class RuntimeEngine:
         if root is not None:
             self._traces[root].apply(envelope.task_id, envelope.event)
 
+    async def _examine(self, task: Task, outcome: Outcome) -> None:
+        """Let the verifiers of a row judge what its rollout has done."""
+        request = self._requests.get(task.scope.session_id)
+        if task.parent is None and request is not None and request.verifiers and outcome.state in JUDGED:
+            request.report("verifier")
+            scores = await self._verifying.scores(task, request.verifiers, outcome.text, request.row)
+            task.verdict = msgspec.structs.replace(task.verdict, scores=scores)
+
     async def run(self, request: RolloutRequest) -> RolloutResult:
         """Run one rollout, or go on with it. Cancelled, it stops where it stands: a later process may go on."""
         trace = Trace(request.report)
@@ -140,6 +156,7 @@ class RuntimeEngine:
         begun = await self._journal.read(name, trace) if self._journal.has(name) else None
         if begun is not None and begun.result is not None and begun.result.state != "cancelled":
             return self._ended(begun, begun.result, trace)
+        self._requests[name] = request
         try:
             task = await self._begin(request, name, begun, trace)
             report = self._report(task, await self._runtime.result(task), trace, began)
@@ -151,6 +168,8 @@ class RuntimeEngine:
                 await self._runtime.supervisor.let_go(name, "the batch was stopped", patience=0.0)
             self._forget(trace)
             raise
+        finally:
+            self._requests.pop(name, None)
 
     async def _begin(self, request: RolloutRequest, name: str, begun: Begun | None, trace: Trace) -> Task:
         """Start the task of a rollout, or take it up."""
@@ -210,6 +229,7 @@ class RuntimeEngine:
             top_p=request.top_p,
             seed=request.seed,
             extra=request.extra,
+            examined=any(isinstance(each, (Command, File)) for each in request.verifiers),
             prefill=request.prefill,
         )
 
@@ -268,6 +288,7 @@ class RuntimeEngine:
             calls=trace.denials.calls,
             denied=dict(trace.denials.reasons),
             children=children,
+            scores=result.verdict.scores,
         )
 
 

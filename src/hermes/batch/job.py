@@ -125,7 +125,7 @@ def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> _Pre
         settings = new_settings(given)
         if folder.has_run() and not options.overwrite:
             raise UsageError(describe_existing(folder, folder.read_meta(), given))
-    dataset = read_dataset(Path(settings.dataset_file), settings.max_samples)
+    dataset = read_dataset(Path(settings.dataset_file), settings.max_samples, settings.verifier_modules)
     prefill = read_prefill(settings.prefill_messages_file)
     if held is not None:
         held.enter_context(folder.locked())

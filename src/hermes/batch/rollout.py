@@ -11,8 +11,10 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from hermes.batch.verifiers import Verifier
 from hermes.core.messages import Entry, Usage
 from hermes.core.model import ToolSpec
+from hermes.core.result import CheckScore
 
 __all__ = [
     "ChildRecord",
@@ -36,7 +38,8 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     `key` is the identity of the rollout, the same over all runs; `index` and `rollout` are its place in the dataset and
     among the rollouts of that row. `system` is the batch's own system text and never becomes part of a row. `workspace`
     and `state_dir` are absolute directories. `image` is that of the container its commands run in; a rollout that asks
-    for one runs nowhere else. `extra` are fields of the request body of this endpoint. `timeout` is seconds of running
+    for one runs nowhere else. `extra` are fields of the request body of this endpoint. `verifiers` judge
+    the work before its environment goes; `row` is the whole row, for them. `timeout` is seconds of running
     time, None = none. `report` takes a few words about what the rollout is doing ("model", "tool terminal", "quota 12 s
     openrouter") whenever it advances.
     """
@@ -59,6 +62,8 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     extra: Mapping[str, Any] = {}
     prefill: tuple[Mapping[str, str], ...] = ()
+    verifiers: tuple[Verifier, ...] = ()
+    row: Mapping[str, Any] = {}
     timeout: float | None = None
     report: Callable[[str], None] = _ignore
 
@@ -94,7 +99,7 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     offered. `call_success` holds, by "position:index" of a call, what the tool itself said of its success; calls that
     are not in it are judged by their result. `started_at` is seconds since the epoch, `duration` seconds. `partial`
     says that invalid calls in a row ended it. `calls` counts the calls of the whole tree, `denied` those of them that
-    were not allowed, by what they would have done.
+    were not allowed, by what they would have done. `scores` are those of the row's verifiers, in their order.
     """
 
     state: RolloutState
@@ -112,6 +117,7 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     children: tuple[ChildRecord, ...] = ()
     calls: int = 0
     denied: dict[str, int] = {}
+    scores: tuple[CheckScore, ...] = ()
 
 
 class Engine(Protocol):

@@ -3,6 +3,7 @@ last record."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from datetime import datetime
 from typing import Any
@@ -29,6 +30,8 @@ class Tally:
         self.api_calls = 0
         self.calls = 0
         self.denied: Counter[str] = Counter()
+        self.scores = array("d")
+        self.verifier_errors: Counter[str] = Counter()
         self._tools: dict[str, list[int]] = {}
         self._reasoning: Counter[str] = Counter()
 
@@ -48,6 +51,9 @@ class Tally:
             self.rejected[head.reason] += 1
         else:
             self.kept += 1
+        if head.score is not None:
+            self.scores.append(head.score)
+            self.verifier_errors.update(each.check for each in result.scores if each.error)
         for name, (good, bad) in tool_counts(result).items():
             counts = self._tools.setdefault(name, [0, 0])
             counts[0] += good
@@ -90,9 +96,24 @@ class Tally:
                 "denied_rate": _percent(self.denied.total(), self.calls),
                 "denied_by_reason": dict(sorted(self.denied.items())),
             },
+            "scores": self._scores_report(),
             "tool_statistics": {name: _tool(*self._tools.get(name, (0, 0))) for name in tools},
             "reasoning_statistics": self._reasoning_report(),
             "sessions": [msgspec.structs.asdict(session) for session in meta.sessions],
+        }
+
+    def _scores_report(self) -> dict[str, Any] | None:
+        """What the verifiers gave the finished rollouts; None where nothing was verified."""
+        scores = self.scores
+        if not scores:
+            return None
+        return {
+            "scored": len(scores),
+            "mean": round(sum(scores) / len(scores), 4),
+            "lowest": min(scores),
+            "highest": max(scores),
+            "verified": sum(score >= 1 for score in scores),
+            "verifier_errors": dict(sorted(self.verifier_errors.items())),
         }
 
     def _reasoning_report(self) -> dict[str, Any]:

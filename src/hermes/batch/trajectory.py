@@ -33,6 +33,7 @@ ROW_KEYS = (
     "rollout_index",
     "group_id",
     "score",
+    "verified",
     "partial",
     "api_calls",
     "model",
@@ -135,6 +136,7 @@ def build_row(record: Record, offered: Sequence[str], batch_size: int) -> dict[s
         "rollout_index": head.rollout,
         "group_id": row_id,
         "score": head.score,
+        "verified": None if head.score is None else head.score >= 1.0,
         "partial": result.partial,
         "api_calls": result.api_calls,
         "model": result.model,
@@ -149,7 +151,7 @@ def build_row(record: Record, offered: Sequence[str], batch_size: int) -> dict[s
 
 def extra_of(source: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a dataset row that have no meaning here and are carried through."""
-    known = {"prompt", "cwd", "toolsets", "docker_image", "image"}
+    known = {"prompt", "cwd", "toolsets", "docker_image", "image", "verifier"}
     return {key: value for key, value in source.items() if key not in known}
 
 

@@ -130,7 +130,7 @@ class Places:
             OperatorError: one of them cannot be had.
         """
         await self.workspaces.make(task)
-        if task.spec.check or not _WORKING.isdisjoint(task.spec.toolsets):
+        if task.spec.check or task.spec.examined or not _WORKING.isdisjoint(task.spec.toolsets):
             if not task.spec.environment and self._backend == "auto" and self._alone(task) and not self._sandboxed:
                 with held(self._parts.hold):
                     self._sandboxed = not await anyio.to_thread.run_sync(self._bubblewrap.why_not)

@@ -178,6 +178,10 @@ class Environment(Protocol):
             ToolError: it could not be started, or too many run already.
         """
 
+    def forget(self) -> None:
+        """Let the next command start as the first one did: in the workspace, with nothing that earlier ones exported
+        or defined."""
+
     def processes(self) -> tuple[ProcessInfo, ...]:
         """Background processes of this task, oldest first, ended ones included."""
 

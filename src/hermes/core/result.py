@@ -93,14 +93,27 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
 
 
+class CheckScore(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check made of a finished work: `score` 0 to 1, counted `weight` times in a mean. `seconds` is what it
+    took, `detail` what it said; `error` is why it could not judge, which scores 0."""
+
+    check: str
+    score: float
+    weight: float = 1.0
+    seconds: float = 0.0
+    detail: str = ""
+    error: str = ""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the runtime found of a final answer. `schema_valid` is None where no schema was asked for; `output` is the
-    value that was read from the answer."""
+    value that was read from the answer. `scores` are those of checks that grade the work without sending it back."""
 
     schema_valid: bool | None = None
     schema_errors: tuple[str, ...] = ()
     output: Any = None
     check: CheckResult | None = None
+    scores: tuple[CheckScore, ...] = ()
 
     def public(self) -> dict[str, Any]:
         """The keys it adds to a result."""

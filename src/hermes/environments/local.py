@@ -320,6 +320,10 @@ class LocalEnvironment:
         self._on_started(key, group.pid, group.started)
         return self._background.add(command, Pump(group, output), notify=notify)
 
+    def forget(self) -> None:
+        """Let the next command know nothing of those before it."""
+        self._session.forget()
+
     def processes(self) -> tuple[ProcessInfo, ...]:
         """Background processes, oldest first."""
         return self._background.list()

@@ -54,6 +54,7 @@ class Session:
         self._depth = depth
         self._shell = Shell("", "")
         self._state: bytes | None = None
+        self._forgets = False  # what an earlier process left is of no interest
         self._lock = threading.Lock()
 
     def open(self) -> None:
@@ -65,7 +66,7 @@ class Session:
     def _load(self) -> None:
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._shell = self._enclosure.open()
-        content = _read(self._dir / "shell.state")
+        content = b"" if self._forgets else _read(self._dir / "shell.state")
         if not content:
             return
         for stale in self._dir.glob("*_*.state"):  # of commands that a lost process was running
@@ -166,6 +167,11 @@ class Session:
         with open(os.open(temporary, flags, 0o600), "wb") as file:
             file.write(content)
         os.replace(temporary, self._dir / name)
+
+    def forget(self) -> None:
+        """Let the next command start as the first one did."""
+        with self._lock:
+            self._state, self.cwd, self._forgets = None, self.workspace, True
 
     def home_missing(self) -> str:
         """Return a sentence when the home of the commands does not exist, else ""."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from hermes.core.agent import Outcome
 from hermes.core.result import WorkspaceReport
 from hermes.runtime.budgets import Unpriced
 from hermes.runtime.task import Task
@@ -18,7 +19,8 @@ class Policy:
     `keep_report` is given a task's id, its session's id and its final text; it writes the text where a reader's room
     may be too small for it, and returns the path or "". `independent_completions`: ends of children that were
     dispatched together are told one by one. `settle_workspace` looks at a workspace of an ended task's own and says
-    what became of it. `handover_wait` is the seconds that running commands get before their session is let go."""
+    what became of it. `examine`, if set, looks at what a task has done, with its outcome, before its environment goes.
+    `handover_wait` is the seconds that running commands get before their session is let go."""
 
     def __init__(
         self,
@@ -42,3 +44,4 @@ class Policy:
         self.independent_completions = independent_completions
         self.settle_workspace = settle_workspace
         self.handover_wait = handover_wait
+        self.examine: Callable[[Task, Outcome], Awaitable[None]] | None = None

@@ -41,6 +41,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `environment` is what holds its commands (local, sandbox, docker), "" as configured, `image` the container's.
     `isolation` says how its workspace is its own, None for one that it shares.
     `output_schema` is the JSON schema of its answer, `check` a command that has to succeed before it counts as done.
+    `examined`: its environment is looked at when it has ended.
     `session` limits all tasks of the session together, for a task without a parent; None: they share no budget.
     `history` is a conversation that began elsewhere and stands before the goal.
     """
@@ -75,6 +76,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: tuple[str, ...] | None = None
     output_schema: Mapping[str, Any] | None = None
     check: str = ""
+    examined: bool = False
 
 
 class SpawnRequest(msgspec.Struct, frozen=True, kw_only=True):

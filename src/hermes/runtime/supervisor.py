@@ -251,6 +251,8 @@ class Supervisor:
                     self._begin(task)
                     agent = await self._build(task)
                     outcome = await agent.run()
+                    if self.policy.examine is not None:
+                        await self.policy.examine(task, outcome)
                 except Exception as error:  # noqa: BLE001  a task's failure is its result, never its siblings'
                     failure = first_of(error)
             task.ending = True

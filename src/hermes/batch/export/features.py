@@ -30,6 +30,7 @@ _ROW = {
     "rollout_index": "int64",
     "group_id": "string",
     "score": "float64",
+    "verified": "bool",
     "partial": "bool",
     "api_calls": "int64",
     "model": "string",

@@ -60,6 +60,7 @@ def _schema(arrow: Any) -> Any:
         ("rollout_index", whole),
         ("group_id", text),
         ("score", real),
+        ("verified", flag),
         ("partial", flag),
         ("api_calls", whole),
         ("model", text),
