@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from hermes.batch.dataset import read_dataset
+from hermes.batch.plan import plan_new
+from hermes.batch.rowtable import ordinals
 from hermes.core.errors import UsageError
 
 
@@ -77,3 +81,58 @@ def test_fields_and_aliases(tmp_path: Path) -> None:
     dataset = read_dataset(write(tmp_path, lines), max_samples=1)
     (row,) = dataset.rows
     assert (row.image, row.toolsets, row.source["tag"]) == ("python:3.12", ("file", "terminal"), 7)
+
+
+def test_a_packed_file_reads_like_a_plain_one(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl.gz"
+    path.write_bytes(gzip.compress(b'\xef\xbb\xbf{"prompt": "a"}\n\n{"prompt": "b"}\n{"prompt": "c"}'))
+    rows = read_dataset(path).rows
+    assert [rows[number].prompt for number in (2, 0, 1)] == ["c", "a", "b"] and rows[1].line == 3
+    rows.close()
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(UsageError, match="cannot read the dataset"):
+        read_dataset(path)
+
+
+def test_a_row_of_messages_is_a_conversation_to_go_on_with(tmp_path: Path) -> None:
+    line = (
+        b'{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}, '
+        b'{"role": "assistant", "content": "yes?"}, {"role": "user", "content": "the sum"}], "system": "first"}\n'
+    )
+    (row,) = read_dataset(write(tmp_path, line)).rows
+    assert (row.prompt, row.system) == ("the sum", "first\n\nbe brief")
+    assert [(said["role"], said["content"]) for said in row.before] == [("user", "hi"), ("assistant", "yes?")]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        "[]",
+        '"hi"',
+        '[{"role": "user"}]',
+        '[{"role": "assistant", "content": "a"}]',
+        '[{"role": "tool", "content": ""}]',
+    ],
+)
+def test_messages_that_cannot_be_gone_on_with_are_refused(tmp_path: Path, messages: str) -> None:
+    with pytest.raises(UsageError, match="message"):
+        read_dataset(write(tmp_path, f'{{"messages": {messages}}}\n'.encode()))
+
+
+def test_what_rows_hold_is_not_kept(tmp_path: Path) -> None:
+    path = write(tmp_path, b"".join(b'{"prompt": "%06d%s"}\n' % (number, b"x" * 1000) for number in range(5_000)))
+    tracemalloc.start()
+    try:
+        dataset = read_dataset(path)
+        plan = plan_new(dataset)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 150 * 5_000 and most < 300 * 5_000 < path.stat().st_size
+    assert [mark.index for mark in plan.items.marks()] == list(range(5_000))
+    assert plan.items[4_999].row.prompt.startswith("004999x")
+
+
+def test_equal_rows_are_told_apart_by_their_number() -> None:
+    digests = b"".join(bytes([byte]) * 16 for byte in (3, 1, 3, 3, 1, 2))
+    assert list(ordinals(digests)) == [0, 0, 1, 2, 1, 0]

@@ -7,29 +7,36 @@ rollouts are to be run again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 import msgspec
 
-from hermes.batch.folder import RowEntry, RunFolder
+from hermes.batch.folder import RunFolder
 from hermes.batch.identity import rollout_key
 from hermes.batch.progress import Progress
 from hermes.batch.record import RecordIndex
+from hermes.batch.rowtable import RowTable
 from hermes.core.errors import OperatorError, UsageError
 
 __all__ = ["NO_FAILURE", "Allowed", "balance", "read_allowed", "redo_reasons", "rejected_keys"]
 
 
-def balance(progress: Progress, rows: Sequence[RowEntry], rollouts: int, index: RecordIndex) -> None:
+def balance(progress: Progress, rows: RowTable, rollouts: int, index: RecordIndex) -> None:
     """Check that kept + rejected + failed + pending = rows × rollouts.
 
     Raises:
         OperatorError: they do not; the text has the numbers. It is a fault of this program.
     """
-    keys = {rollout_key(row.row_id, number) for row in rows if not row.gone for number in range(rollouts)}
-    gone = {row.row_id for row in rows if row.gone}
-    ended = sum(1 for key in index.places if key in keys or key.rpartition(":")[0] in gone)
-    pending = sum(1 for key in keys if key not in index.places)
+    ended = pending = 0
+    for position in range(rows.present):
+        row_id = rows.row_id(position)
+        for number in range(rollouts):
+            if rollout_key(row_id, number) in index.places:
+                ended += 1
+            else:
+                pending += 1
+    gone = rows.gone_ids()
+    ended += sum(1 for key in index.places if key.rpartition(":")[0] in gone) if gone else 0
     kept, rejected, failed = progress.kept, progress.rejected.total(), progress.failed.total()
     if kept + rejected + failed == ended and progress.pending == pending and ended + pending == progress.total:
         return

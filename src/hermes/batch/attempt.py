@@ -70,7 +70,15 @@ class Attempts:
             workspace = (
                 target
                 if goes_on and not inplace
-                else await self._threads.run(lambda: prepare(item.row.cwd, target, self._folder.path, inplace=inplace))
+                else await self._threads.run(
+                    lambda: prepare(
+                        item.row.cwd,
+                        target,
+                        self._folder.path,
+                        inplace=inplace,
+                        most_mb=self._settings.max_copy_mb,
+                    )
+                )
             )
         except WorkspaceError as error:
             return failure("environment_unavailable", str(error))
@@ -83,7 +91,8 @@ class Attempts:
             workspace=str(workspace),
             image=item.row.image or "",
             state_dir=str(self._folder.state),
-            system=self._system,
+            system="\n\n".join(part for part in (item.row.system, self._system) if part),
+            before=item.row.before,
             toolsets=draw.toolsets,
             max_turns=self._settings.max_turns,
             max_tokens=self._settings.max_tokens,

@@ -26,6 +26,9 @@ def dry_run(options: JobOptions, price_of: PriceOf, data_dir: Path) -> list[str]
     prepared = prepare(options, data_dir, None)
     model, profile = price_of(prepared.settings)
     items = prepared.plan.items
-    size = sum(len(item.row.prompt.encode("utf-8", "replace")) for item in items)
+    try:
+        size = sum(len(item.row.prompt.encode("utf-8", "replace")) for item in items)
+    finally:
+        prepared.dataset.rows.close()
     found = estimate(size, len(items), prepared.settings.max_turns, profile, prepared.index.heads())
     return [*prepared.notes, *estimate_lines(found, model)]

@@ -25,7 +25,7 @@ from hermes.core.agent import Outcome
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.events import Envelope
 from hermes.core.limits import Budget, Limits
-from hermes.core.messages import Text, Usage, plain_text
+from hermes.core.messages import Assistant, Entry, Text, Usage, User, plain_text
 from hermes.core.model import Model, ToolSpec
 from hermes.core.result import TaskResult
 from hermes.runtime.prompt import conversation_system
@@ -231,6 +231,7 @@ class RuntimeEngine:
             extra=request.extra,
             examined=any(isinstance(each, (Command, File)) for each in request.verifiers),
             prefill=request.prefill,
+            history=tuple(_said(message) for message in request.before),
         )
 
     def _report(self, task: Task, result: TaskResult, trace: Trace, began: float) -> RolloutResult:
@@ -303,6 +304,12 @@ def _child(
         usage=result.usage if result is not None else Usage(),
         state=state,
     )
+
+
+def _said(message: Mapping[str, str]) -> Entry:
+    if message["role"] == "user":
+        return User(content=(Text(message["content"]),))
+    return Assistant(text=message["content"])
 
 
 def _leaves_first(rows: Sequence[TaskRow]) -> list[TaskRow]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from hermes.batch.filter_settings import FilterSettings
+from hermes.batch.rowtable import RowEntry, RowTable
 from hermes.batch.settings import BatchSettings
 from hermes.core.codec import encode_json
 from hermes.core.errors import OperatorError, StoreFull, TryLater, UsageError
@@ -43,8 +44,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """`run.json`: settings without secrets, the tools known to the run, the history of its sessions, and the filters
-    its merged files were made with."""
+    """`run.json`: settings without secrets, the tools known to the run, the history of its sessions, the filters
+    its merged files were made with, and the table (toolset -> percent) that toolsets are drawn from."""
 
     schema: int
     run_name: str
@@ -53,15 +54,7 @@ class RunMeta(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
     sessions: tuple[Session, ...] = ()
     filters: FilterSettings = FilterSettings()
-
-
-class RowEntry(msgspec.Struct, frozen=True, gc=False):
-    """A row the run knows: its identity and its place in the output, which never changes. `gone` marks a row that has
-    ended and stands in the dataset no more."""
-
-    row_id: str
-    index: int
-    gone: bool = False
+    table: dict[str, float] | None = None
 
 
 class RunFolder:
@@ -127,12 +120,15 @@ class RunFolder:
         """Replace `run.json`."""
         replace_file(self.meta_path, [msgspec.json.format(encode_json(meta), indent=1) + b"\n"])
 
-    def read_rows(self) -> list[RowEntry]:
+    def read_rows(self) -> RowTable:
         """Read the rows the run knows, in the order of its dataset, those that are gone last."""
-        if not self.rows_path.exists():
-            return []
-        pairs = (line.split("\t") for line in self.rows_path.read_text("utf-8").splitlines())
-        return [RowEntry(row_id, int(index), state == "gone") for index, row_id, state in pairs]
+        table = RowTable()
+        if self.rows_path.exists():
+            with self.rows_path.open(encoding="utf-8") as file:
+                for line in file:
+                    index, row_id, state = line.rstrip("\n").split("\t")
+                    table.add(RowEntry(row_id, int(index), state == "gone"))
+        return table
 
     def write_rows(self, rows: Sequence[RowEntry]) -> None:
         """Replace the rows the run knows."""

@@ -43,9 +43,12 @@ def session_name(key: str, attempt: int) -> str:
     return f"row-{key.replace(':', '-')}-{attempt}"
 
 
-def fingerprint(ids: Sequence[str]) -> str:
+def fingerprint(ids: Iterable[str]) -> str:
     """Return 16 hex digits for a whole dataset, order included."""
-    return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
+    digest = hashlib.sha256()
+    for number, row_id in enumerate(ids):
+        digest.update(f"\n{row_id}".encode() if number else row_id.encode())
+    return digest.hexdigest()[:16]
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):

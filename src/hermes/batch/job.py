@@ -21,13 +21,14 @@ from hermes.batch import steering
 from hermes.batch.accounts import NO_FAILURE, Allowed, balance, redo_reasons, rejected_keys
 from hermes.batch.attempt import Attempts
 from hermes.batch.checkpoint import is_damaged
-from hermes.batch.dataset import read_dataset
-from hermes.batch.distribution import Draw, choose, distribution
+from hermes.batch.dataset import Dataset, read_dataset
+from hermes.batch.distribution import Draw, distribution, table_of
+from hermes.batch.draws import Drawn, Draws
 from hermes.batch.folder import SCHEMA, RunFolder, RunMeta, Session
 from hermes.batch.identity import fingerprint, session_name
 from hermes.batch.merge import merge, offered_tools
 from hermes.batch.output import restore_batches
-from hermes.batch.plan import Item, Plan, plan_new, plan_resume
+from hermes.batch.plan import Item, Mark, Plan, plan_new, plan_resume
 from hermes.batch.prefill import read_prefill
 from hermes.batch.progress import Display, Progress
 from hermes.batch.reasoning import SCRATCHPAD_REQUEST
@@ -49,7 +50,8 @@ OpenEngine = Callable[[BatchSettings], AbstractAsyncContextManager[Engine]]
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a start was asked for. `given` holds the settings by name (fields of `BatchSettings`; None = not given);
     the others are wishes for this start alone. `retry` are kinds of failures to run again though they would last,
-    `redo` what of the ended rollouts (`rejected:REASON`); `allowed` failures leave the exit code at 0."""
+    `redo` what of the ended rollouts (`rejected:REASON`); `allowed` failures leave the exit code at 0.
+    `tables` are distributions beside the built-in ones."""
 
     given: Mapping[str, Any]
     resume: bool = False
@@ -57,6 +59,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     accept_changes: bool = False
     yes: bool = False
     retry: tuple[str, ...] = ()
+    tables: Mapping[str, Mapping[str, float]] = {}
     redo: tuple[str, ...] = ()
     allowed: Allowed = NO_FAILURE
 
@@ -67,6 +70,7 @@ class _Prepared(msgspec.Struct, kw_only=True):
     meta: RunMeta | None
     index: RecordIndex
     plan: Plan
+    dataset: Dataset
     prefill: tuple[Mapping[str, str], ...]
     notes: list[str]
 
@@ -128,6 +132,7 @@ def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> _Pre
     dataset = read_dataset(Path(settings.dataset_file), settings.max_samples, settings.verifier_modules)
     prefill = read_prefill(settings.prefill_messages_file)
     if held is not None:
+        held.callback(dataset.rows.close)
         held.enter_context(folder.locked())
     index = RecordIndex() if meta is None else open_index(folder.records_path)
     if meta is None:
@@ -151,7 +156,16 @@ def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> _Pre
         notes.append(f"{plan.lasting} failed rows would fail again and are left alone; --retry=KIND runs them anyhow.")
     if meta is not None and is_damaged(folder.path):
         notes.append("checkpoint.json is damaged; it is made anew from the records.")
-    return _Prepared(settings=settings, folder=folder, meta=meta, index=index, plan=plan, prefill=prefill, notes=notes)
+    return _Prepared(
+        settings=settings,
+        folder=folder,
+        meta=meta,
+        index=index,
+        plan=plan,
+        dataset=dataset,
+        prefill=prefill,
+        notes=notes,
+    )
 
 
 def _known_runs(data_dir: Path) -> str:
@@ -166,7 +180,7 @@ async def _finish_only(
     """Nothing is left to run: make every file anew, so that a finished run looks the same however it got there."""
     meta = prepared.meta
     assert meta is not None  # a new run has rows
-    session = _Session(prepared, meta, {}, wall, allowed)
+    session = _Session(prepared, meta, None, wall, allowed)
     await threads.run(session.restore)
     say("nothing is left to run")
     return await session.end(None, None, say, threads)
@@ -179,7 +193,7 @@ class _Session:
         self,
         prepared: _Prepared,
         meta: RunMeta,
-        draws: Mapping[str, Draw],
+        draws: Draws | None,
         wall: Callable[[], float],
         allowed: Allowed,
     ) -> None:
@@ -193,7 +207,7 @@ class _Session:
         #: Rows (index, rollout) that are run again though they are done.
         self.anew: set[tuple[int, int]] = set()
         #: Rollouts of the plan that an earlier process left half-done, or this one does.
-        self.half_done: Mapping[str, Item] = {}
+        self.half_done: Mapping[str, Mark] = {}
         self.started = wall()
         index = prepared.index
         self.earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
@@ -207,10 +221,13 @@ class _Session:
     ) -> _Session:
         """Write down what is going to be done, and bring the folder into order."""
         available = engine.toolsets
-        table = distribution(prepared.settings.distribution, available)
-        draws = {item.key: choose(item.row.toolsets, table, item.row_id, available) for item in prepared.plan.items}
-        used = {name for draw in draws.values() for name in draw.toolsets}
-        tools = {tool for name in used for tool in available[name]}
+        wanted = prepared.settings
+        shares = None if prepared.meta is None else prepared.meta.table  # a run keeps the table it began with
+        shares = shares or table_of(wanted.distribution, options.tables)
+        table = distribution(wanted.distribution, available, shares, wanted.seed)
+        draws = Draws(table, available)
+        drawn = draws.all(prepared.plan.items.marks())
+        tools = {tool for name in drawn.used for tool in available[name]}
         settings = prepared.settings
         if settings.model is None:
             settings = msgspec.structs.replace(settings, model=engine.model)
@@ -227,12 +244,13 @@ class _Session:
             run_name=settings.run_name,
             created_at=wall() if old is None else old.created_at,
             settings=record,
+            table=shares,
             tools=tuple(sorted({*tools, *(old.tools if old is not None else ())})),
             sessions=old.sessions if old is not None else (),
         )
         session = cls(prepared, meta, draws, wall, options.allowed)
         session.half_done = session.of_plan(engine.begun())
-        session.notes = _notes(prepared, draws, table.missing)
+        session.notes = _notes(prepared, drawn, table.missing)
         if session.half_done:
             session.notes.append(f"{len(session.half_done)} half-done rollouts go on from their last step")
         session.open_session(record)
@@ -244,7 +262,7 @@ class _Session:
         plan = self.prepared.plan
         entry = Session(
             started_at=self.started,
-            dataset=fingerprint([row.row_id for row in plan.rows]),
+            dataset=fingerprint(row.row_id for row in plan.rows),
             rows=len(plan.rows),
             base_url=record.base_url,
             num_workers=record.num_workers,
@@ -260,17 +278,19 @@ class _Session:
         prepared = self.prepared
         self.offered = offered_tools(self.meta, prepared.index)
         prepared.folder.remove_workspaces(self._kept())
-        self.anew = {(item.index, item.rollout) for item in prepared.plan.items if item.key in self.earlier}
+        if self.earlier:
+            marks = prepared.plan.items.marks()
+            self.anew = {(mark.index, mark.rollout) for mark in marks if mark.key in self.earlier}
         done = restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size, self.anew)
         if str(done):
             self.notes.append(f"put right after the last stop: {done}")
 
-    def of_plan(self, begun: Collection[str]) -> dict[str, Item]:
+    def of_plan(self, begun: Collection[str]) -> dict[str, Mark]:
         """Those of the half-done rollouts that are to be run, by name."""
         if not begun:
             return {}
-        names = ((session_name(item.key, item.attempt), item) for item in self.prepared.plan.items)
-        return {name: item for name, item in names if name in begun}
+        names = ((session_name(mark.key, mark.attempt), mark) for mark in self.prepared.plan.items.marks())
+        return {name: mark for name, mark in names if name in begun}
 
     def _kept(self) -> set[Path]:
         """What half-done rollouts go on with."""
@@ -314,7 +334,8 @@ class _Session:
         return await run.run()
 
     def _draw(self, item: Item) -> Draw:
-        return self.draws[item.key]
+        assert self.draws is not None  # made before anything runs
+        return self.draws(item.row_id, item.row.toolsets)
 
     async def end(
         self, cause: StopCause | None, display: Display | None, say: Callable[[str], None], threads: Threads
@@ -364,7 +385,7 @@ def _system(settings: BatchSettings, thinking: bool) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _notes(prepared: _Prepared, draws: Mapping[str, Draw], missing: tuple[str, ...]) -> list[str]:
+def _notes(prepared: _Prepared, drawn: Drawn, missing: tuple[str, ...]) -> list[str]:
     notes = [note for note in prepared.notes if note.startswith("the old run was moved")]
     plan, settings = prepared.plan, prepared.settings
     if prepared.meta is not None:
@@ -372,9 +393,7 @@ def _notes(prepared: _Prepared, draws: Mapping[str, Draw], missing: tuple[str, .
         notes.append(f"resuming {settings.run_name}: {total - len(plan.items)} done, {len(plan.items)} to run")
     if plan.changes:
         notes.append(f"the dataset has changed: {plan.changes}")
-    drawn = any(item.row.toolsets is None for item in plan.items)
-    named = sorted({name for draw in draws.values() for name in draw.missing})
-    left_out = [*(missing if drawn else ()), *named]
+    left_out = [*(missing if drawn.by_chance else ()), *drawn.missing]
     if left_out:
         notes.append(f"left out, since they do not exist here: {', '.join(dict.fromkeys(left_out))}")
     if settings.cwd_mode == "inplace" and settings.num_workers > 1:

@@ -14,6 +14,9 @@ from hermes.batch.summary import StopCause
 
 __all__ = ["Purse"]
 
+#: What sums of prices may be off by.
+ROUNDING = 1 + 1e-9
+
 
 class Purse:
     """Holds a run to `max_tokens` and `max_cost` (US dollars), None for no limit. `earlier` is what sessions before
@@ -53,7 +56,7 @@ def _over(
     mean = ended / max(used.rollouts, 1)
     total = max(earlier + spent, ended)
     under_way = max(0.0, running * mean - (total - ended))
-    if total < limit and total + under_way + mean <= limit:
+    if total < limit and total + under_way + mean <= limit * ROUNDING:
         return None
     more = f", another row takes about {unit.format(mean)}" if mean else ""
     message = (

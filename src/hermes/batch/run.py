@@ -19,6 +19,7 @@ from hermes.batch.checkpoint import checkpoint, write_checkpoint
 from hermes.batch.crew import Crew
 from hermes.batch.distribution import Draw
 from hermes.batch.early import EarlyLook
+from hermes.batch.feed import Feed
 from hermes.batch.folder import RunFolder
 from hermes.batch.helm import Helm
 from hermes.batch.output import RecordWriter
@@ -97,7 +98,7 @@ class BatchRun:
         redact: Callable[[bytes], bytes] = bytes,
         hold: Hold = NO_HOLD,
     ) -> None:
-        self._queue = deque(items)
+        self._queue = Feed(items, Threads(1, hold))
         self._draw = draw
         self._settings = settings
         self._folder = folder
@@ -197,7 +198,11 @@ class BatchRun:
             again = resume_command(self._settings.run_name, refusal.remedy)
             self._switch.stop(msgspec.structs.replace(refusal, remedy=again))
             return None
-        return self._queue.popleft()
+        try:
+            return await self._queue.next()
+        except OperatorError as fault:
+            self._switch.stop(StopCause(kind="dataset", message=str(fault)))
+            return None
 
     async def _one(self, item: Item, start: Callable[..., object]) -> None:
         draw = self._draw(item)
@@ -235,6 +240,7 @@ class BatchRun:
         if result.state == "cancelled":
             return
         record = write_up(item, draw, result, self._wall())
+        self._purse.settle(record.head)
         if self._settings.verbose and self._settings.log_prefix_chars:
             self._previews[item.key] = f" · {_preview(item.row.prompt, self._settings.log_prefix_chars)}"
         try:
@@ -265,7 +271,6 @@ class BatchRun:
 
     def _settled(self, head: Head) -> None:
         self._progress.settle(head, anyio.current_time())
-        self._purse.settle(head)
         self._ended.append(head)
         self._to_clear.set()
         if self._settings.verbose:

@@ -6,6 +6,7 @@ run's own would copy itself. Nothing here decides what a rollout may do in its f
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import stat
@@ -14,17 +15,23 @@ from pathlib import Path
 __all__ = ["WorkspaceError", "prepare", "remove"]
 
 
+_MIB = 1024 * 1024
+#: Of Linux: share the blocks of a file (linux/fs.h).
+_FICLONE = 0x40049409
+
+
 class WorkspaceError(Exception):
     """The workspace cannot be made; the text says why."""
 
 
-def prepare(cwd: str | None, target: Path, run_dir: Path, *, inplace: bool) -> Path:
+def prepare(cwd: str | None, target: Path, run_dir: Path, *, inplace: bool, most_mb: int = 1024) -> Path:
     """Make the workspace of a rollout and return its absolute path.
 
-    `target` is where a copy goes (what is there already is replaced), `run_dir` is never copied.
+    `target` is where a copy goes (what is there already is replaced), `run_dir` is never copied. A file system that can
+    shares the blocks of a copy until one is written; `most_mb` (2**20 bytes) limits what really has to be copied.
 
     Raises:
-        WorkspaceError: `cwd` is no folder or cannot be copied.
+        WorkspaceError: `cwd` is no folder, is too large or cannot be copied; nothing of a copy is left.
     """
     source = None if cwd is None else Path(cwd).expanduser().absolute()
     if source is not None and not source.is_dir():
@@ -38,7 +45,17 @@ def prepare(cwd: str | None, target: Path, run_dir: Path, *, inplace: bool) -> P
             target.mkdir(parents=True)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, target, symlinks=True, ignore=_LeftOut(run_dir))
+            shutil.copytree(
+                source, target, symlinks=True, ignore=_LeftOut(run_dir), copy_function=_Copying(most_mb * _MIB)
+            )
+            _unlink_repository(target)
+    except _TooLarge:
+        remove(target)
+        size = -(-_size(source or target) // _MIB)
+        raise WorkspaceError(
+            f'the "cwd" of the row, {source}, holds {size:,} MB, and a copy for each rollout may have {most_mb:,} MB '
+            "here (--max_copy_mb): give more, a smaller cwd, or --cwd_mode=inplace"
+        ) from None
     except (OSError, shutil.Error) as error:
         raise WorkspaceError(f'the "cwd" of the row, {source or target}, cannot be copied: {_short(error)}') from error
     return target
@@ -47,6 +64,52 @@ def prepare(cwd: str | None, target: Path, run_dir: Path, *, inplace: bool) -> P
 def remove(path: Path) -> None:
     """Remove a workspace; what cannot be removed now goes with the folder of all workspaces at the end of the run."""
     shutil.rmtree(path, ignore_errors=True)
+
+
+class _TooLarge(Exception):
+    """More would have to be copied than may be."""
+
+
+class _Copying:
+    """Copies files, sharing their blocks where the file system can; counts what it could not share."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._shares = True
+
+    def __call__(self, source: str, target: str) -> str:
+        if not os.path.islink(source):
+            self._shares = self._shares and _share(source, target)
+            if self._shares:
+                shutil.copystat(source, target)
+                return target
+            self._left -= os.stat(source).st_size
+            if self._left < 0:
+                raise _TooLarge
+        return str(shutil.copy2(source, target, follow_symlinks=False))
+
+
+def _share(source: str, target: str) -> bool:
+    """Make `target` a file of the same blocks; False where the file system has no such thing."""
+    with open(source, "rb") as old, open(target, "wb") as new:
+        try:
+            fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+        except OSError:
+            return False
+    return True
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the regular files below a folder."""
+    sizes = (os.lstat(os.path.join(top, name)) for top, _, names in os.walk(folder) for name in names)
+    return sum(status.st_size for status in sizes if stat.S_ISREG(status.st_mode))
+
+
+def _unlink_repository(copy: Path) -> None:
+    """Take out a `.git` that only leads to a repository elsewhere: commits in the copy would move the original."""
+    link = copy / ".git"
+    if link.is_symlink() or link.is_file():
+        link.unlink()
 
 
 class _LeftOut:
