@@ -48,7 +48,8 @@ class Seat:
 
     @property
     def text(self) -> str:
-        return "\n".join(lines_of(self.app.screen))
+        with self.app._context():  # what draws itself asks for the program
+            return "\n".join(lines_of(self.app.screen))
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -61,7 +62,6 @@ class Seat:
     async def until(self, true: Callable[[], Any], what: str = "") -> None:
         with anyio.move_on_after(PATIENCE):
             while not true():
-                await self.pilot.pause()
                 await anyio.sleep(0.02)
             return
         pytest.fail(f"never seen: {what or true}\n{self.text}")
@@ -76,7 +76,13 @@ class Seat:
 
 @asynccontextmanager
 async def seat(
-    model: Model, path: Path, *, size: tuple[int, int] = (80, 24), resume: str = "", memory: bool = True, **settings: Any
+    model: Model,
+    path: Path,
+    *,
+    size: tuple[int, int] = (80, 24),
+    resume: str = "",
+    memory: bool = True,
+    **settings: Any,
 ) -> AsyncIterator[Seat]:
     """Open the program on a model; whoever leaves the block quits it."""
     async with open_lab(model, workspace=path, settings=settings, memory=memory) as lab:

@@ -12,7 +12,8 @@ import msgspec
 from hermes.chat.render import one_line
 from hermes.chat.reopening import reopened
 from hermes.core.errors import OperatorError, UsageError
-from hermes.core.events import Envelope, TaskEnded, TaskPhase
+from hermes.core.events import EntryAdded, Envelope, TaskEnded, TaskPhase
+from hermes.core.messages import Assistant
 from hermes.runtime.session import Session
 from hermes.runtime.spec import ModelChoice, TaskSpec
 from hermes.runtime.task import Task
@@ -61,6 +62,7 @@ class Aside:
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self.sessions: list[Session] = []
+        self._answers: dict[str, str] = {}  # what each said last, by its task
 
     @property
     def busy(self) -> list[Session]:
@@ -91,18 +93,20 @@ class Aside:
     def hear(self, envelope: Envelope) -> None:
         """Show the answer of a conversation beside once it rests."""
         event = envelope.event
-        if not isinstance(event, (TaskPhase, TaskEnded)):
+        if not self.sessions or not isinstance(event, (EntryAdded, TaskPhase, TaskEnded)):
             return
         session = next((one for one in self.sessions if one.task.id == envelope.task_id), None)
         if session is None:
             return
         chat = self._chat
-        if isinstance(event, TaskEnded):
+        if isinstance(event, EntryAdded):
+            if isinstance(event.entry, Assistant):
+                self._answers[envelope.task_id] = event.entry.text
+        elif isinstance(event, TaskEnded):
             self.sessions.remove(session)
             chat.screen.note(f"✗ {session.id} ended: {one_line(event.error or event.exit_reason, 300)}")
         elif event.phase == "idle":
-            outcome = session.task.outcome
-            text = outcome.text if outcome is not None else ""
+            text = self._answers.pop(envelope.task_id, "")
             if event.detail or not text:
                 chat.screen.note(f"✗ {session.id}: {one_line(event.detail, 500) or 'it rests without an answer'}")
             else:

@@ -58,9 +58,9 @@ class HermesApp(App[None]):
         Binding("ctrl+c", "interrupt", "stop the turn", priority=True, show=False),
         Binding("ctrl+q", "leave", "leave", priority=True, show=False),
         Binding("ctrl+b", "aside", "to the background", priority=True, show=False),
-        Binding("ctrl+t,f6", "show('agents')", "tasks", priority=True),
-        Binding("f2", "show('sessions')", "sessions", priority=True),
-        Binding("f3", "show('board')", "board", priority=True),
+        Binding("ctrl+t,f6", "show('agents')", "tasks", priority=True, show=False),
+        Binding("f2", "show('sessions')", "sessions", priority=True, show=False),
+        Binding("f3", "show('board')", "board", priority=True, show=False),
     ]
 
     def __init__(self, chat: Chat, feed: Feed, typed: Callable[[str], None]) -> None:
@@ -74,6 +74,7 @@ class HermesApp(App[None]):
         self.failure: Exception | None = None
         self.register_theme(_THEME)
         self.theme = "hermes"
+        self.animation_level = "none"  # over a slow line each step of one would be a picture
         self._attention = Attention(self)
         self.title = "hermes"
 
@@ -125,8 +126,9 @@ class HermesApp(App[None]):
         if importlib.util.find_spec(module) is None:
             return False
         kind = cast(type[Screen[Any]], getattr(importlib.import_module(module), attribute))
-        if isinstance(self.screen, kind):
-            self.pop_screen()
+        if any(isinstance(screen, kind) for screen in self.screen_stack):
+            while not self.at_conversation:  # what it opened goes with it
+                self.pop_screen()
         elif not isinstance(self.screen, ChatScreen):
             self.switch_screen(kind())
         else:

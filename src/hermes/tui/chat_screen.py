@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import anyio
@@ -72,6 +73,7 @@ class ChatScreen(Screen[None]):
         self._drawn = 0.0
         self._drawing = False
         self._drafts: Drafts | None = None
+        self._past: PastLines | None = None
         self._draft = ""  # what is kept, and where
         self._draft_place = ("", "")
         self._told = ""
@@ -92,19 +94,19 @@ class ChatScreen(Screen[None]):
             yield self.prompt
         yield self._status
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Begin to draw."""
         self.prompt.answers = self._answers
         self.prompt.focus()
-        home = self.host.assembly.home
-        self._drafts, self._past = Drafts(home), PastLines(home)
-        self.prompt.remember(self._past.load())
-        self._draft_place = self._place
-        self._draft = self._drafts.load(*self._draft_place)
-        if self._draft:
-            self.prompt.put(self._draft)
         self.set_interval(PICTURE, self._picture)
         self.set_interval(DRAFT, self.keep_draft)
+        home = self.host.assembly.home
+        drafts, self._past, place = Drafts(home), PastLines(home), self._place
+        self.prompt.remember(await anyio.to_thread.run_sync(self._past.load))
+        draft = await anyio.to_thread.run_sync(drafts.load, *place)
+        if draft and not self.prompt.text:
+            self.prompt.put(draft)
+        self._draft, self._draft_place, self._drafts = draft, place, drafts
 
     @property
     def _place(self) -> tuple[str, str]:
@@ -180,19 +182,22 @@ class ChatScreen(Screen[None]):
     async def _sent(self, event: Prompt.Sent) -> None:
         self.transcript.anchor()
         self.host.feed.said(event.shown)
-        kept = self.host.assembly.redactor.text(event.shown)
-        await anyio.to_thread.run_sync(self._past.add, kept)
+        if self._past is not None:
+            await anyio.to_thread.run_sync(self._past.add, self.host.assembly.redactor.text(event.shown))
         self.host.typed(event.text)
 
     @on(TextArea.Changed)
-    def _changed(self) -> None:
+    async def _changed(self) -> None:
         chat = self.host.chat
         chat.composer.on_typing(bool(self.prompt.text))
-        row, column = self.prompt.cursor_location
-        line = self.prompt.document.get_line(row)
-        if row == 0 or "@" in line:
-            found = complete(line, column, chat.tree, chat.last_session, chat.workspace)
-            self._choices.offer(found)
+        where = self.prompt.cursor_location
+        line = self.prompt.document.get_line(where[0])
+        if where[0] == 0 or "@" in line:
+            look = partial(complete, line, where[1], chat.tree, chat.last_session, chat.workspace)
+            # folders are read on a thread: one may be far away
+            found = await anyio.to_thread.run_sync(look) if "@" in line else look()
+            if where == self.prompt.cursor_location:
+                self._choices.offer(found)
         elif self._choices.display:
             self.prompt.close_choices()
 
