@@ -138,7 +138,7 @@ class Desk:
     async def start(self, engine: FakeEngine, *, ask: Any = None, hold: Hold = NO_HOLD, **wishes: Any) -> int:
         options = {
             name: wishes.pop(name)
-            for name in ("resume", "overwrite", "accept_changes", "yes", "retry", "redo", "allowed")
+            for name in ("resume", "overwrite", "accept_changes", "yes", "retry", "redo", "allowed", "tables")
             if name in wishes
         }
         given = {"run_name": "r", **wishes}

@@ -8,13 +8,13 @@ this installation are left out, and the caller is told which.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from hermes.core.errors import UsageError
 
-__all__ = ["DISTRIBUTIONS", "Draw", "Distribution", "distribution"]
+__all__ = ["DISTRIBUTIONS", "Distribution", "Draw", "choose", "distribution", "table_of"]
 
 #: Name -> toolset -> percent.
 DISTRIBUTIONS: dict[str, dict[str, int]] = {
@@ -46,38 +46,54 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """A distribution cut down to the toolsets there are. `shares` is toolset -> percent."""
+    """A distribution cut down to the toolsets there are. `shares` is toolset -> percent; `seed` gives other draws."""
 
     name: str
-    shares: dict[str, int]
+    shares: dict[str, float]
     missing: tuple[str, ...] = ()
+    seed: int | None = None
 
     def draw(self, row_id: str) -> tuple[str, ...]:
-        """Draw the toolsets of a row: the same ones for the same `row_id`."""
-        drawn = tuple(
-            name for name, percent in self.shares.items() if percent >= 100 or _percent(row_id, name) < percent
-        )
+        """Draw the toolsets of a row: the same ones for the same `row_id` and seed."""
+        of = row_id if self.seed is None else f"{self.seed}/{row_id}"
+        drawn = tuple(name for name, percent in self.shares.items() if percent >= 100 or _percent(of, name) < percent)
         if drawn or not self.shares:
             return drawn
         return (max(self.shares, key=lambda name: self.shares[name]),)
 
 
-def distribution(name: str, available: Collection[str]) -> Distribution:
-    """Return the distribution `name` over the toolsets in `available`.
+def table_of(name: str, more: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the table called `name`, `more` being those beside the built-in ones, before which they come.
+
+    Raises:
+        UsageError: no such distribution.
+    """
+    table = more.get(name) or DISTRIBUTIONS.get(name)
+    if table is None:
+        known = ", ".join(dict.fromkeys([*more, *DISTRIBUTIONS]))
+        raise UsageError(
+            f"unknown distribution {name!r}. There are: {known}; or name a .yaml file with one of your own."
+        )
+    return dict(table)
+
+
+def distribution(
+    name: str, available: Collection[str], table: Mapping[str, float] | None = None, seed: int | None = None
+) -> Distribution:
+    """Return the distribution `name` (with its `table`, None for a built-in one) over the toolsets in `available`.
 
     Raises:
         UsageError: no such distribution, or none of its toolsets exists here.
     """
-    table = DISTRIBUTIONS.get(name)
-    if table is None:
-        raise UsageError(f"unknown distribution {name!r}. There are: {', '.join(DISTRIBUTIONS)}.")
+    table = table_of(name, {}) if table is None else table
     shares = {toolset: percent for toolset, percent in table.items() if toolset in available}
     if not shares:
         raise UsageError(
             f"distribution {name!r} draws from {', '.join(table)}, and none of these toolsets exists here. "
             f"Available: {', '.join(sorted(available)) or 'none'}."
         )
-    return Distribution(name=name, shares=shares, missing=tuple(item for item in table if item not in shares))
+    missing = tuple(item for item in table if item not in shares)
+    return Distribution(name=name, shares=shares, missing=missing, seed=seed)
 
 
 def choose(wanted: tuple[str, ...] | None, drawn_from: Distribution, row_id: str, available: Collection[str]) -> Draw:

@@ -12,7 +12,7 @@ import shutil
 import stat
 from pathlib import Path
 
-__all__ = ["WorkspaceError", "prepare", "remove"]
+__all__ = ["WorkspaceError", "prepare", "remove", "share"]
 
 
 _MIB = 1024 * 1024
@@ -79,7 +79,7 @@ class _Copying:
 
     def __call__(self, source: str, target: str) -> str:
         if not os.path.islink(source):
-            self._shares = self._shares and _share(source, target)
+            self._shares = self._shares and share(source, target)
             if self._shares:
                 shutil.copystat(source, target)
                 return target
@@ -89,7 +89,7 @@ class _Copying:
         return str(shutil.copy2(source, target, follow_symlinks=False))
 
 
-def _share(source: str, target: str) -> bool:
+def share(source: str, target: str) -> bool:
     """Make `target` a file of the same blocks; False where the file system has no such thing."""
     with open(source, "rb") as old, open(target, "wb") as new:
         try:

@@ -15,7 +15,6 @@ import click
 import msgspec
 
 from hermes.batch.accounts import NO_FAILURE, read_allowed
-from hermes.batch.distribution import DISTRIBUTIONS
 from hermes.batch.dry import PriceOf, dry_run
 from hermes.batch.folder import RunFolder
 from hermes.batch.job import JobOptions, OpenEngine, run_job
@@ -26,6 +25,7 @@ from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
 from hermes.chat.render import printable
 from hermes.cli.batch_detached import command_line, run_detached, without_detach
+from hermes.cli.batch_distributions import distribution_lines, known_tables
 from hermes.cli.batch_flags import flag as _flag
 from hermes.cli.batch_flags import option as _option
 from hermes.cli.batch_flags import routing_options, sampling_options
@@ -75,7 +75,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
 @_option("max_turns", type=int, metavar="N", help="Model calls with tools for one row (10).")
 @_option("max_tokens", type=int, metavar="N", help="Output tokens of one reply.")
 @_option("max_samples", type=int, metavar="N", help="Take only the first N rows.")
-@_option("distribution", metavar="NAME", help="Toolsets of rows that name none (default).")
+@_option("distribution", metavar="NAME", help="Toolsets of rows that name none (default); also FILE.yaml.")
 @_option("reasoning_effort", metavar="LEVEL", help=f"How much the model thinks: {', '.join(EFFORTS)}.")
 @_flag("reasoning_disabled", help="The same as --reasoning_effort=none, and wins over it.")
 @_option("ephemeral_system_prompt", metavar="TEXT", help="System text while running; never saved in rows.")
@@ -83,9 +83,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
 @sampling_options
 @routing_options
 @_option(
-    "cwd_mode",
-    metavar="MODE",
-    help="auto: a worktree of a clean repository, else a copy of cwd; copy; worktree; inplace: one row at a time.",
+    "cwd_mode", metavar="MODE", help="copy: each rollout on its own copy of cwd (default); inplace: one at a time."
 )
 @_option("max_copy_mb", type=int, metavar="MB", help="Largest copy of a cwd, shared blocks left out (1024).")
 @_flag("keep_workspaces", help="Leave the rows' workspaces in data/NAME/workspaces.")
@@ -119,8 +117,8 @@ def run(context: click.Context, /, **given: Any) -> int:
     did, 2 for wrong usage, 75 if waiting helps, 130 after Ctrl+C.
     """
     if given.pop("list_distributions"):
-        for name, shares in DISTRIBUTIONS.items():
-            click.echo(f"{name:16} {', '.join(f'{toolset} {percent}' for toolset, percent in shares.items())}")
+        for line in distribution_lines(known_tables(options_of(context), None)):
+            click.echo(line)
         return 0
     dry, detach = given.pop("dry_run"), given.pop("detach")
     record, replay = given.pop("record"), given.pop("replay")
@@ -159,6 +157,7 @@ def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
         retry=_names(kinds),
         redo=_names(redo),
         allowed=read_allowed(allowed) if allowed else NO_FAILURE,
+        tables=known_tables(globals_, given["distribution"]),
         **wishes,
     )
 

@@ -28,6 +28,7 @@ COMMANDS: dict[str, _Entry] = {
     "show": _Entry("hermes.cli.batch_cmd", "show", "Print rows of a run in readable form."),
     "export": _Entry("hermes.cli.batch_export", "export", "Write the kept rows for a loader or trainer."),
     "report": _Entry("hermes.cli.batch_export", "report", "Make the page that shows a run again, and say where it is."),
+    "distributions": _Entry("hermes.cli.batch_distributions", "distributions", "List what toolsets are drawn from."),
     "merge": _Entry("hermes.cli.batch_export", "merge", "Make the merged files anew, with other filters."),
 }
 
