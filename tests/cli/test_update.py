@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hermes.cli.installation import Installation, Version, change_commands, environment, find_installation
+from hermes.cli.installation import Installation, Version, change_commands, environment, find_installation, newest
 from hermes.core.errors import OperatorError
 from hermes.environments.process import DEPTH
 from hermes.testing.faults import Fault
@@ -207,6 +207,18 @@ def as_checkout(machine: Machine) -> None:
     machine.command = [sys.executable, "-P", "-m", "hermes.cli.main"]
 
 
+def as_folder(machine: Machine) -> None:
+    """pip, from the folder of a checkout; what builds it is lent, since there is no index."""
+    as_checkout(machine)
+    place = machine.base / "venv"
+    machine.tool(sys.executable, "-m", "venv", str(place))
+    machine.lend(place)
+    del machine.environ["PYTHONPATH"]
+    machine.environ |= {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "false"}
+    machine.tool(str(place / "bin/python"), "-m", "pip", "install", "--quiet", str(machine.base / "checkout"))
+    machine.command = [str(place / "bin/hermes")]
+
+
 def as_pip(machine: Machine, wheels: dict[str, Path]) -> None:
     machine.links(wheels)
     place = machine.base / "venv"
@@ -238,20 +250,20 @@ def base_python() -> str:
 
 
 def install(machine: Machine, kind: str, wheels: dict[str, Path], needs_tool: Callable[[str], Path]) -> None:
-    for tool in {"checkout": ("git",), "pip": (), "uv": ("uv",), "pipx": ("uv", "pipx")}[kind]:
+    for tool in {"checkout": ("git",), "folder": ("git",), "pip": (), "uv": ("uv",), "pipx": ("uv", "pipx")}[kind]:
         needs_tool(tool)
-    if kind == "checkout":
-        as_checkout(machine)
+    if kind in ("checkout", "folder"):
+        {"checkout": as_checkout, "folder": as_folder}[kind](machine)
     else:
         {"pip": as_pip, "uv": as_uv, "pipx": as_pipx}[kind](machine, wheels)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["checkout", "pip", "uv", "pipx"])
+@pytest.mark.parametrize("kind", ["checkout", "folder", "pip", "uv", "pipx"])
 def test_a_tree_goes_on_under_the_next_version_and_the_way_back_is_open(
     machine: Machine, kind: str, request: pytest.FixtureRequest, needs_tool: Callable[[str], Path]
 ) -> None:
-    install(machine, kind, {} if kind == "checkout" else request.getfixturevalue("wheels"), needs_tool)
+    install(machine, kind, {} if kind in ("checkout", "folder") else request.getfixturevalue("wheels"), needs_tool)
     assert machine.version() == "0.1.0"
     assert "that is the newest" in machine.done("update").out
     session = machine.done("-m", "test-model", "chat", "--detach", "-q", "root").out.strip()
@@ -329,13 +341,16 @@ def found(tmp_path: Path, record: str | None = "", **given: Any) -> Installation
 
 
 def test_how_it_was_installed_is_read_from_what_the_tools_leave(tmp_path: Path) -> None:
-    assert found(tmp_path).kind == "pip"
-    git = json.dumps(
-        {"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "1", "requested_revision": "v"}}
-    )
-    assert found(tmp_path, record=git).wanted == "hermes-tasktree @ git+https://host/x.git@v"
-    folder = json.dumps({"url": "file:///src", "dir_info": {}})
-    assert found(tmp_path, record=folder).wanted == "hermes-tasktree @ file:///src"
+    assert found(tmp_path).kind == "pip" and found(tmp_path).wanted == "hermes-tasktree"
+    asked = {"vcs": "git", "commit_id": "1f", "requested_revision": "v"}
+    git = found(tmp_path, record=json.dumps({"url": "https://host/x.git", "vcs_info": asked}))
+    assert git.wanted == "hermes-tasktree @ git+https://host/x.git@v" and git.version.commit == "1f"
+    ((*_, exact),) = change_commands(git, git.version, back=True)
+    assert exact == "hermes-tasktree @ git+https://host/x.git@1f"
+    folder = found(tmp_path, record=json.dumps({"url": f"file://{tmp_path}/a%20b", "dir_info": {}}))
+    assert folder.folder == tmp_path / "a b" and folder.checkout is None and newest(folder) is None
+    with pytest.raises(OperatorError, match="keeps no older versions"):
+        change_commands(folder, folder.version, back=True)
     wheel = json.dumps({"url": "file:///x.whl", "archive_info": {}})
     assert found(tmp_path, record=wheel).wanted == "hermes-tasktree"
     with pytest.raises(OperatorError, match="neither a git checkout nor installed"):

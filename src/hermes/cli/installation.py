@@ -17,7 +17,8 @@ import sysconfig
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -48,17 +49,35 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """One installation: `place` is the checkout, or the environment. `wanted` is what pip was or is asked for."""
+    """One installation: `place` is the checkout, or the environment. `folder` is one that the package was built from,
+    `origin` a repository, such as `git+https://…`, with the `branch` that was asked for."""
 
     kind: Kind
     place: Path
     python: Path
     version: Version
-    wanted: str = PACKAGE
+    folder: Path | None = None
+    origin: str = ""
+    branch: str = ""
+
+    @property
+    def checkout(self) -> Path | None:
+        """The checkout that it runs from, or was built from."""
+        if self.kind == "checkout":
+            return self.place
+        return self.folder if self.folder is not None and (self.folder / ".git").exists() else None
+
+    @property
+    def wanted(self) -> str:
+        """What pip is to be asked for: the place the package came from, where that can have a newer one."""
+        if self.folder is not None:
+            return f"{PACKAGE} @ {self.folder.as_uri()}"
+        return f"{PACKAGE} @ {self.origin}" + (f"@{self.branch}" if self.branch else "") if self.origin else PACKAGE
 
     def __str__(self) -> str:
         how = {"checkout": "a git checkout", "uv": "uv tool", "pipx": "pipx", "pip": "pip"}[self.kind]
-        return f"hermes {self.version}, {how} in {self.place}"
+        built = f" from {self.folder or self.origin}" if self.folder or self.origin else ""
+        return f"hermes {self.version}, {how} in {self.place}{built}"
 
 
 def find_installation(
@@ -83,22 +102,27 @@ def find_installation(
     if (top / ".git").exists() and (top / "pyproject.toml").is_file():
         version = Version(hermes.__version__, _git(top, "rev-parse", "HEAD"))
         return Installation(kind="checkout", place=top, python=python, version=version)
-    version = Version(hermes.__version__)
+    kind: Kind = "pip"
     if (prefix / "uv-receipt.toml").is_file():
-        return Installation(kind="uv", place=prefix, python=python, version=version)
-    if (prefix / "pipx_metadata.json").is_file():
-        return Installation(kind="pipx", place=prefix, python=python, version=version)
+        kind = "uv"
+    elif (prefix / "pipx_metadata.json").is_file():
+        kind = "pipx"
     stdlib = Path(sysconfig.get_path("stdlib")) if stdlib is None else stdlib
-    if (
-        prefix == (Path(sys.base_prefix) if base_prefix is None else base_prefix)
-        and (stdlib / "EXTERNALLY-MANAGED").exists()
-    ):
+    system = prefix == (Path(sys.base_prefix) if base_prefix is None else base_prefix)
+    if kind == "pip" and system and (stdlib / "EXTERNALLY-MANAGED").exists():
         raise OperatorError(
             f"hermes in {module.parent} belongs to the Python of the system ({prefix}), which its package manager "
             "updates. Install it with `uv tool install` or `pipx install`; the home stays as it is."
         )
-    wanted = _wanted((recorded or _record)(), module)
-    return Installation(kind="pip", place=prefix, python=python, version=version, wanted=wanted)
+    record = (recorded or _record)()
+    if record is None:
+        raise OperatorError(
+            f"hermes in {module.parent} is neither a git checkout nor installed by uv, pipx or pip; update it the way "
+            "it was put there."
+        )
+    return _from_record(
+        record, Installation(kind=kind, place=prefix, python=python, version=Version(hermes.__version__))
+    )
 
 
 def _record() -> str | None:
@@ -108,21 +132,24 @@ def _record() -> str | None:
         return None
 
 
-def _wanted(record: str | None, module: Path) -> str:
-    """What pip is to be asked for: the place the package came from, where that can have a newer one."""
-    if record is None:
-        raise OperatorError(
-            f"hermes in {module.parent} is neither a git checkout nor installed by uv, pipx or pip; update it the way "
-            "it was put there."
-        )
-    if not record:
-        return PACKAGE
-    source = json.loads(record)
-    url = source["url"]
+def _from_record(record: str, plain: Installation) -> Installation:
+    """Add where the package was built from. A file of a wheel is always the same version, so it does not count."""
+    source = json.loads(record) if record else {}
+    number = plain.version.number
     if "vcs_info" in source:
-        asked = source["vcs_info"].get("requested_revision")
-        return f"{PACKAGE} @ {source['vcs_info']['vcs']}+{url}" + (f"@{asked}" if asked else "")
-    return f"{PACKAGE} @ {url}" if "dir_info" in source else PACKAGE  # a file of a wheel is always the same version
+        asked = source["vcs_info"]
+        return msgspec.structs.replace(
+            plain,
+            origin=f"{asked['vcs']}+{source['url']}",
+            branch=asked.get("requested_revision") or "",
+            version=Version(number, asked["commit_id"]),
+        )
+    if "dir_info" in source:
+        found = msgspec.structs.replace(plain, folder=Path(unquote(urlsplit(source["url"]).path)))
+        top = found.checkout
+        commit = _git(top, "rev-parse", "HEAD") if top is not None else ""
+        return msgspec.structs.replace(found, version=Version(number, commit))
+    return plain
 
 
 def newest(installation: Installation) -> Version | None:
@@ -132,43 +159,42 @@ def newest(installation: Installation) -> Version | None:
         OperatorError: nothing can be asked: no network, no such tool, or its refusal.
         UsageError: the checkout has changes or commits of its own.
     """
-    if installation.kind == "checkout":
-        return _newest_commit(installation)
     now = installation.version
+    if installation.checkout is not None:
+        found = _newest_commit(installation, installation.checkout)
+        return None if found == now and not _as_built(installation) else found
+    if installation.origin.startswith("git+"):
+        asked = ("git", "ls-remote", "--exit-code", installation.origin.removeprefix("git+"))
+        there = run((*asked, installation.branch or "HEAD"), installation).split()
+        return now if now.commit in there else None
+    if installation.folder is not None or installation.origin:
+        return None
     if installation.kind == "uv":
-        text = run(("uv", "tool", "list", "--outdated"), installation)
-        match = _OUTDATED.search(text)
-        if match is None and _receipt_source(installation.place):
-            return None
+        match = _OUTDATED.search(run(("uv", "tool", "list", "--outdated"), installation))
         return Version(match[2]) if match is not None else now
     if installation.kind == "pipx":
         main = json.loads((installation.place / "pipx_metadata.json").read_text(encoding="utf-8"))["main_package"]
-        # a number that pipx noted when a version was brought back does not hold `pipx upgrade` either
-        wanted = re.sub(r"==[^\s;@]+$", "", main.get("package_or_url") or PACKAGE)
-        asked = (*main.get("pip_args", ()), wanted)
-        text = run(("pipx", "runpip", _name(installation), "install", "--dry-run", "--upgrade", *asked), installation)
+        install = ("pipx", "runpip", _name(installation), "install", *main.get("pip_args", ()))
     else:
-        asked = (installation.wanted,)
-        text = run((*_pip_install(installation), "--dry-run", "--upgrade", *asked), installation)
-    match = _NEW.search(text)
-    if match is None or (match[1] == now.number and asked == (PACKAGE,)):
-        return now
-    # a folder or a repository brings what it has now, often under the same number
-    return Version(match[1]) if match[1] != now.number else None
+        install = _pip_install(installation)
+    match = _NEW.search(run((*install, "--dry-run", "--upgrade", PACKAGE), installation))
+    return Version(match[1]) if match is not None else now
 
 
-def _receipt_source(place: Path) -> bool:
-    """Whether uv installed it from somewhere that has no list of versions: git, a folder, an address."""
-    receipt: dict[str, Any] = tomllib.loads((place / "uv-receipt.toml").read_text(encoding="utf-8"))
-    return any(
-        set(one) & {"git", "directory", "editable", "path", "url"}
-        for one in receipt.get("tool", {}).get("requirements", ())
-        if one.get("name") == PACKAGE
+def _as_built(installation: Installation) -> bool:
+    """Whether the files that run are those of the checkout they were built from."""
+    if installation.kind == "checkout":
+        return True
+    assert installation.folder is not None
+    source, built = installation.folder / "src/hermes", Path(hermes.__file__).parent
+    return all(
+        (built / file.relative_to(source)).is_file()
+        and (built / file.relative_to(source)).read_bytes() == file.read_bytes()
+        for file in source.rglob("*.py")
     )
 
 
-def _newest_commit(installation: Installation) -> Version:
-    top = installation.place
+def _newest_commit(installation: Installation, top: Path) -> Version:
     if dirty := _git(top, "status", "--porcelain", "--untracked-files=no"):
         files = ", ".join(line.split(maxsplit=1)[-1] for line in dirty.splitlines()[:5])
         raise UsageError(f"the checkout {top} has changes of its own ({files}). Commit or take them back, then update.")
@@ -195,25 +221,33 @@ def _newest_commit(installation: Installation) -> Version:
 
 def change_commands(installation: Installation, target: Version | None, *, back: bool = False) -> list[tuple[str, ...]]:
     """The commands that bring `target`; `back`: an earlier version, named exactly."""
+    commands: list[tuple[str, ...]] = []
+    top = installation.checkout
+    if top is not None and target is not None:
+        move = ("reset", "--keep") if back else ("merge", "--ff-only", "--quiet")
+        commands.append(("git", "-C", str(top), *move, target.commit))
     if installation.kind == "checkout":
         assert target is not None
-        move = ("reset", "--keep") if back else ("merge", "--ff-only", "--quiet")
-        moved = ("git", "-C", str(installation.place), *move, target.commit)
         changed = _git(installation.place, "diff", "--name-only", "HEAD", target.commit, "--", *_NEEDS)
-        return [moved, *(_needs(installation) if changed else ())]
-    if back:
+        return [*commands, *(_needs(installation) if changed else ())]
+    if back and top is None and installation.folder is not None:
+        raise OperatorError(
+            f"hermes was built from {installation.folder}, which keeps no older versions. Put them there and run "
+            "hermes update."
+        )
+    if back and installation.folder is None:
         assert target is not None
-        exact = f"{PACKAGE}=={target.number}"
+        exact = f"{PACKAGE} @ {installation.origin}@{target.commit}" if target.commit else f"{PACKAGE}=={target.number}"
         if installation.kind == "uv":
             return [("uv", "pip", "install", "--python", str(installation.python), exact)]
         if installation.kind == "pipx":
             return [("pipx", "runpip", _name(installation), "install", exact)]
         return [(*_pip_install(installation), exact)]
     if installation.kind == "uv":
-        return [("uv", "tool", "upgrade", _name(installation))]
+        return [*commands, ("uv", "tool", "upgrade", _name(installation))]
     if installation.kind == "pipx":
-        return [("pipx", "upgrade", _name(installation))]
-    return [(*_pip_install(installation), "--upgrade", installation.wanted)]
+        return [*commands, ("pipx", "upgrade", _name(installation))]
+    return [*commands, (*_pip_install(installation), "--upgrade", installation.wanted)]
 
 
 def _needs(installation: Installation) -> list[tuple[str, ...]]:

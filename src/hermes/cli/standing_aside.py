@@ -55,7 +55,7 @@ def describe(home: Home, one: Living) -> str:
     what = "work in the background" if one.host else f"session {one.sessions[0]}" if one.sessions else "no session"
     more = f" and {len(one.sessions) - 1} more" if len(one.sessions) > 1 and not one.host else ""
     title = f" ({' '.join(one.title.split())[:50]})" if one.title else ""
-    tasks = f", {one.unfinished} unfinished tasks" if one.unfinished else ""
+    tasks = f", {one.unfinished} unfinished task{'s' * (one.unfinished != 1)}" if one.unfinished else ""
     profile = f", profile {home.profile}" if home.profile != DEFAULT_PROFILE else ""
     return f"process {one.pid or '?'}: {what}{more}{title}{tasks}{profile}"
 

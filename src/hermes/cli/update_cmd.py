@@ -138,7 +138,7 @@ class _Work:
                 raise OperatorError(f"the new version did not start; hermes {self._starts()} is back.") from error
             if target is not None and number != target.number:
                 raise OperatorError(
-                    f"the commands succeeded, and yet hermes {number} is what starts, not {target.number}. Look at what "
+                    f"the commands succeeded, and yet hermes {number} is what starts, not {target.number}; see what "
                     "they said."
                 )
             after = Version(number, target.commit if target is not None else "")
@@ -181,6 +181,8 @@ class _Work:
             self._run(change_commands(self.installation, record.before, back=True))
             self._restore(record.layouts)
             number = self._starts()
+            if number != record.before.number:
+                raise OperatorError(f"the commands succeeded, and yet hermes {number} is what starts.")
             _record_file(self.home).unlink(missing_ok=True)
             click.echo(f"hermes {Version(number, record.before.commit)} is installed again")
         return outcome.code
