@@ -8,7 +8,9 @@ import pytest
 
 from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.batch.settings import check_routing, new_settings
+from hermes.batch.show import show_rows
 from hermes.core.errors import UsageError
+from hermes.core.result import CheckScore
 from tests.batch.fakes import Desk, FakeEngine, answered, failed, prompts
 
 pytestmark = pytest.mark.anyio
@@ -118,3 +120,22 @@ async def test_a_log_line_shows_as_much_of_a_prompt_as_was_asked_for(desk: Desk)
     assert any(note.endswith("· first line s…") for note in desk.notes), desk.notes
     assert await desk.start(FakeEngine(), run_name="quiet", verbose=True, log_prefix_chars=0) == 0
     assert desk.notes[-1].endswith("tokens")
+
+
+async def test_show_finds_all_rollouts_of_a_row_wherever_they_stand(desk: Desk) -> None:
+    desk.dataset(prompts(2))
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        if request.rollout == 1:
+            return answered(request.prompt, "no word of why", thinking="")
+        if request.rollout == 2:
+            return failed("server_error", "sick")
+        return answered(request.prompt, f"good {request.index}", scores=(CheckScore(check="exact", score=0.25),))
+
+    assert await desk.start(FakeEngine(script), rollouts_per_prompt=3) == 1
+    text = "\n".join(show_rows(desk.data, "r", "", 3, 1))
+    assert "row 1 · fake-model · completed · score 0.25" in text and "good 1" in text and "good 0" not in text
+    assert "row 1.1 " in text and "no_reasoning" in text and "row 1.2 " in text and "server_error" in text
+    assert "good 1" not in "\n".join(show_rows(desk.data, "r", "rejected", 3, 1))
+    with pytest.raises(UsageError, match="no row 9"):
+        list(show_rows(desk.data, "r", "", 3, 9))

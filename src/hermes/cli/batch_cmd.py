@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import click
 import msgspec
 
@@ -201,6 +202,8 @@ async def _run(options: JobOptions, parts: BatchParts) -> int:
                 ask=(lambda why: _ask(display, why)) if terminal and sys.stdin.isatty() else None,
             )
             group.cancel_scope.cancel()
+            if terminal:
+                await anyio.to_thread.run_sync(_tables, parts.data_dir / str(options.given["run_name"]))
             return code or int(parts.strayed())
     except BaseExceptionGroup as errors:
         if len(errors.exceptions) == 1:
@@ -211,6 +214,15 @@ async def _run(options: JobOptions, parts: BatchParts) -> int:
     name = str(options.given["run_name"])
     click.echo(f"stopped at once; what is written stands. Go on: {resume_command(name)}", err=True)
     return switch.cause.exit_code if switch.cause is not None else code
+
+
+def _tables(folder: Path) -> None:
+    # edge: wanted only on a terminal
+    from rich.console import Console
+
+    from hermes.cli.batch_tables import print_tables
+
+    print_tables(Console(stderr=True), folder)
 
 
 async def _redraw(display: BarDisplay) -> None:
@@ -250,16 +262,21 @@ async def _ask(display: Display, why: str) -> bool:
     return not answer.startswith(("q", "n"))
 
 
-@click.command(epilog="\b\nExamples:\n  hermes batch show first\n  hermes batch show first --rejected -n 1\n")
+@click.command(
+    epilog="\b\nExamples:\n  hermes batch show first\n  hermes batch show first 12\n"
+    "  hermes batch show first --rejected -n 1\n"
+)
 @click.argument("run_name", metavar="RUN")
+@click.argument("index", metavar="[INDEX]", type=click.IntRange(min=0), required=False)
 @click.option("-n", "count", type=click.IntRange(min=1), default=3, show_default=True, help="How many rows.")
 @click.option("--rejected", "which", flag_value="rejected", help="Rows that the filters rejected.")
 @click.option("--failed", "which", flag_value="failed", help="Rows that failed.")
-@click.option("--trajectories", "which", flag_value="trajectories", default=True, help="Kept rows (default).")
+@click.option("--trajectories", "which", flag_value="trajectories", help="Kept rows (default without INDEX).")
 @click.pass_context
-def show(context: click.Context, run_name: str, count: int, which: str) -> None:
-    """Print rows of a run in readable form."""
+def show(context: click.Context, run_name: str, index: int | None, count: int, which: str | None) -> None:
+    """Print rows of a run in readable form: the first ones, or all rollouts of the row INDEX."""
     parts = context.find_object(BatchParts)
     data_dir = parts.data_dir if parts is not None else DATA
-    for line in show_rows(data_dir, run_name, which, count):
+    chosen = which or ("" if index is not None else "trajectories")
+    for line in show_rows(data_dir, run_name, chosen, count, index):
         click.echo(line)
