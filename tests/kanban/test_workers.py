@@ -48,6 +48,7 @@ class Lab:
             root=self.home,
             environ=self.environ,
             options=("-m", "test-model"),
+            log_bytes=self.settings.worker_log_rotate_bytes,
         )
         return Dispatcher(
             self.board,

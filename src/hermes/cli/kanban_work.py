@@ -69,6 +69,9 @@ def work(context: click.Context, /, card: str) -> int:
         note = ExitNote(code=1, error=str(error), outcome="precondition_failed")
     except HermesError as error:
         note = ExitNote(code=error.exit_code if error.exit_code == 75 else 1, error=str(error))
+    except Exception as error:
+        note = ExitNote(code=1, error=f"internal error: {type(error).__name__}: {error}"[:500])
+        raise
     finally:
         end_own_commands(seat.claim.run_id)
         if files.folder.is_dir():

@@ -13,7 +13,7 @@ from hermes.kanban.board import Board
 from hermes.kanban.card import Card, Proof
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import StillRunning
-from hermes.kanban.moves import Status, allowed
+from hermes.kanban.moves import OPEN, Status, allowed
 
 __all__ = ["ByHand", "by_hand", "or_stop", "reclaim", "told"]
 
@@ -50,7 +50,9 @@ def told(card: Card, word: str = "") -> str:
     """What became of a card that was moved, as a sentence; `word` stands for its state."""
     if card.stop_requested is not None:
         return f"{card.id}: its worker is asked to stop; then it is {card.stop_requested}"
-    return f"{card.id} is {word or card.status}" + (f", for {card.assignee or 'nobody'}" if card.status == "ready" else "")
+    return f"{card.id} is {word or card.status}" + (
+        f", for {card.assignee or 'nobody'}" if card.status == "ready" else ""
+    )
 
 
 def _promote(board: Board, name: str, who: str, text: str) -> Card:
@@ -109,7 +111,13 @@ _MOVES: dict[str, tuple[ByHand, ...]] = {
 }
 
 
+_GIVE = ByHand(
+    "give it to somebody", "profile", True, lambda board, name, who, text: board.assign(name, text, author=who)
+)
+
+
 def by_hand(status: Status) -> list[ByHand]:
     """The moves of a person from a state, the likely ones first."""
     verbs = allowed(status)
-    return [move for verb, moves in _MOVES.items() if verb in verbs for move in moves]
+    found = [move for verb, moves in _MOVES.items() if verb in verbs for move in moves]
+    return [*found, _GIVE] if status in OPEN and status != "running" else found

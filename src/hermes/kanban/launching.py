@@ -8,6 +8,7 @@ another board.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,13 @@ class Launcher(Protocol):
         """Start the worker of a claim. Raises `OperatorError`; nothing runs then."""
 
 
+class _Outliving(subprocess.Popen[bytes]):
+    """A process that may outlive whoever started it: dropping the object is no mistake."""
+
+    def __del__(self) -> None:
+        super().__del__(_warn=lambda *_args, **_named: None)  # type: ignore[misc]
+
+
 class _Process:
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self._popen = popen
@@ -63,7 +71,10 @@ class _Process:
 
 
 class ProcessLauncher:
-    """Starts workers of one board; `folder` is the board's, `root` the base of all profiles."""
+    """Starts workers of one board; `folder` is the board's, `root` the base of all profiles.
+
+    HERMES_BIN in `environ` replaces the program.
+    """
 
     def __init__(
         self,
@@ -81,6 +92,8 @@ class ProcessLauncher:
         self._environ = environ
         self._options = tuple(options)
         self._log_bytes = log_bytes
+        named = shlex.split(environ.get("HERMES_BIN", ""))
+        self._program = named or [sys.executable, "-m", "hermes.cli.main"]
 
     def log_path(self, card_id: str) -> Path:
         """Where a card's log is."""
@@ -127,18 +140,8 @@ class ProcessLauncher:
             bound_log(log, self._log_bytes)
             with open(log, "ab") as out:
                 os.chmod(log, 0o600)
-                popen = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "hermes.cli.main",
-                        *self._options,
-                        "-p",
-                        profile,
-                        "kanban",
-                        "work",
-                        claimed.card.id,
-                    ],
+                popen = _Outliving(
+                    [*self._program, *self._options, "-p", profile, "kanban", "work", claimed.card.id],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,

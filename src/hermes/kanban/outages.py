@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from hermes.kanban.board import Board
 from hermes.kanban.leading import Failure
+from hermes.kanban.tending import SILENT
 
 __all__ = ["Outages"]
 
@@ -52,6 +53,8 @@ def _alike(failures: list[Failure]) -> list[Failure]:
     """The failures of the error that most cards share, if enough do."""
     groups: dict[str, list[Failure]] = defaultdict(list)
     for failure in failures:
-        groups[failure.error_fingerprint].append(failure)
+        # A kill, a restart of the machine, a worker that only stops: what becomes of processes names no cause.
+        if not failure.error.startswith(SILENT):
+            groups[failure.error_fingerprint].append(failure)
     largest = max(groups.values(), key=lambda group: len({each.card_id for each in group}), default=[])
     return largest if len({each.card_id for each in largest}) >= ALIKE else []

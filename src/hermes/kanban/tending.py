@@ -20,14 +20,16 @@ from hermes.kanban.moves import Outcome
 from hermes.kanban.releasing import Released
 from hermes.kanban.run_process import ExitNote, RunFiles, end_run_processes
 
-__all__ = ["GRACE", "RATE_LIMIT_REST", "Tending", "verdict"]
+__all__ = ["GRACE", "RATE_LIMIT_REST", "SILENT", "Tending", "verdict"]
 
 #: Seconds a worker gets to write down where it stands before it is killed.
 GRACE = 5.0
 #: Seconds a card rests after its provider refused for the rate.
 RATE_LIMIT_REST = 300.0
 #: Seconds of silence after which a long run counts as stuck.
-SILENT = 3600.0
+STUCK = 3600.0
+#: How the errors begin that this side found, where the worker itself said nothing.
+SILENT = ("the worker", "protocol:", "workspace missing", "its machine", "no sign of life", "it ran longer")
 #: Exit code of a worker for which waiting helps, and those of one that was asked to end.
 LATER, ASKED = 75, (130, 143, -2, -15)
 
@@ -100,7 +102,7 @@ class Tending:
         if run.workspace and not os.path.isdir(run.workspace):
             return "crashed", f"workspace missing: {run.workspace} was deleted while the worker was in it"
         stale = self._settings.dispatch_stale_timeout_seconds
-        if stale and now - run.started_at > stale and now - (run.heartbeat_at or run.started_at) > SILENT:
+        if stale and now - run.started_at > stale and now - (run.heartbeat_at or run.started_at) > STUCK:
             return "stale", f"no sign of life for {now - (run.heartbeat_at or run.started_at):.0f} s"
         return None
 

@@ -184,7 +184,7 @@ class _Verbs:
         check: Check | None = None
         if seat is not None:
             card = await self._on(None, lambda board: board.find(name))
-            if card.check_command and card.status == "running" and card.step == "work":
+            if card.check_command and card.status == "running":
                 check, answer = await self._checked(card, seat, context)
                 if answer is not None:
                     return answer
@@ -207,13 +207,15 @@ class _Verbs:
         check = await seat.check(card)
         if check.passed:
             return check, None
+        told = f"The check failed: {card.check_command}\n{check.output}"
+        if card.step == "review":
+            raise ToolError(f"{told}\nA card whose check fails is not good: request changes, or block it.")
         verdict = await self._on(
             None,
             lambda board: board.report_check(
                 seat.claim, check, author=self._author, key=f"{self._key(board, context)}:check"
             ),
         )
-        told = f"The check failed: {card.check_command}\n{check.output}"
         if verdict == "again":
             raise ToolError(f"{told}\n{card.id} is still yours: mend it and complete it again.")
         return None, json_output(
