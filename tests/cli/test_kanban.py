@@ -267,6 +267,10 @@ def test_what_happened_is_told_with_author_and_time(kanban: Hermes) -> None:
     assert json.loads(kanban("events", "--after", "2", "--json").out)["kind"] == "completed"
     assert "the newest event has the number 3" in kanban("events", "--after", "9").err
     assert len(kanban("tail", card).out.splitlines()) == 3
+    asking = made(kanban, "b", "--blocked")
+    ran = kanban("tail", asking)
+    assert ran.code == 75 and f"{asking} is blocked: " in ran.err and f"hermes kanban unblock {asking}" in ran.err
+    assert made(kanban, "c") and kanban("create", "d", "-q").out.startswith("t_")
     assert "has no log on this machine" in kanban("log", card).err
 
 

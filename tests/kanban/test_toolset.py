@@ -18,7 +18,7 @@ from hermes.core.scope import CallKey, TaskKind, TaskScope
 from hermes.core.tools import CallContext, Tool, ToolEnv, ToolOutput
 from hermes.kanban.access import Access
 from hermes.kanban.boards import Boards
-from hermes.kanban.card import Card, Check, NewCard
+from hermes.kanban.card import Card, Check, NewCard, Proof
 from hermes.kanban.seat import Seat, seat_from
 from hermes.kanban.toolset import KanbanToolset
 from hermes.testing.lab import open_lab
@@ -184,6 +184,29 @@ async def test_the_check_is_run_before_the_end_and_its_second_failure_is_for_a_r
         await bench.desk.call("complete", summary="made")
     answer = await bench.desk.call("complete", summary="made")
     assert (answer["ok"], answer["status"]) == (False, "review")
+    await bench.desk.access.close()
+
+
+async def test_a_reviewers_word_counts_where_the_check_succeeds(lead: Desk, tmp_path: Path) -> None:
+    checks = [Check(passed=True), Check(passed=False, output="not there"), Check(passed=True)]
+    bench = await seated(lead, tmp_path, checks=checks, check_command="test -f out.txt", reviewer="tester")
+    assert (await bench.desk.call("complete", summary="done"))["status"] == "review"
+    board = await lead.access.board()
+    run = (await board.run(lambda board: board.runs(bench.card.id)))[0]
+    proof = Proof(kind="ended", host_id=HERE.host_id)
+    await board.run(lambda board: board.release(run.id, "review_requested", proof))
+    taken = await board.run(lambda board: board.claim(profiles=["tester"], step="review", card=bench.card.id))
+    assert taken is not None
+
+    async def check(card: Card) -> Check:
+        return checks.pop(0)
+
+    reviewer = Desk(tmp_path / "root", "tester", Seat(claim=taken.claim, workspace=str(bench.folder), check=check))
+    with pytest.raises(ToolError, match="not there\nA card whose check fails is not good: request changes"):
+        await reviewer.call("complete", summary="good")
+    assert (await board.run(lambda board: board.find(bench.card.id))).status == "running"
+    assert (await reviewer.call("complete", summary="good"))["status"] == "done"
+    await reviewer.access.close()
     await bench.desk.access.close()
 
 

@@ -68,12 +68,13 @@ def _text(given: str) -> str:
 @click.option("--reasoning", type=click.Choice(EFFORTS), default=None, metavar="LEVEL", help="How much they think.")
 @click.option("--tenant", default=None, metavar="NAME", help="Whose it is; its children inherit it.")
 @click.option("--idempotency-key", default=None, metavar="KEY", help="A card with this key is made once.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the card's id alone.")
 @refused(skill="--skill", goal="--goal", goal_turns="--goal-max-turns")
 @_json
 @click.pass_context
 def create(
     context: click.Context, /, as_json: bool, workspace: str, max_runtime: str | None, scheduled_at: str | None,
-    triage: bool, blocked: bool, body: str, **given: Any,
+    triage: bool, blocked: bool, quiet: bool, body: str, **given: Any,
 ) -> None:  # fmt: skip
     """Make a card. It is ready at once, unless it waits for another one."""
     if triage and blocked:
@@ -97,7 +98,10 @@ def create(
     if as_json:
         print_json({"card": made.card, "new": made.new, "warnings": made.warnings, "dispatcher": served})
         return
-    _tell(made, opened, served)
+    if quiet:
+        click.echo(made.card.id)
+    else:
+        _tell(made, opened, served)
 
 
 def _tell(made: Created, opened: OpenedBoard, served: bool) -> None:
@@ -173,7 +177,9 @@ def show(context: click.Context, /, card: str, as_json: bool) -> None:
     for line in card_lines(view):
         click.echo(line)
     if spent is not None:
-        click.echo(f"\ncost  ${spent.usd:.4f}, {spent.tokens:,} tokens in {spent.runs} runs")
+        click.echo(
+            f"\ncost  ${spent.usd:.4f}, {spent.tokens:,} tokens in {spent.runs} run{'s' if spent.runs != 1 else ''}"
+        )
 
 
 def _plain(view: Any) -> dict[str, Any]:

@@ -22,12 +22,15 @@ from hermes.kanban.budgets import Spending
 from hermes.kanban.card import CardEvent
 from hermes.kanban.home import profile_names
 from hermes.kanban.leading import Stats
+from hermes.kanban.reasons import why as reason_of
 
 __all__ = ["assignees", "events", "follow", "log", "money_line", "runs", "stats", "tail", "today"]
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 #: Days of which the figures are shown.
 _DAYS = 7
+#: States in which only a person brings a card on.
+_WAITING = ("blocked", "triage")
 #: Seconds between two looks at a board that is followed.
 LOOK = 0.5
 
@@ -202,9 +205,16 @@ def events(
 @click.argument("card")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_context
-def tail(context: click.Context, /, card: str, as_json: bool) -> None:
-    """Print what happens to a card until it has ended."""
+def tail(context: click.Context, /, card: str, as_json: bool) -> int:
+    """Print what happens to a card until it has ended. Exit code 75: it waits for a person, and for what is printed."""
     _events(context, card, (), None, 50, True, as_json)
+    with open_named(context).board as board:
+        view = board.show(card)
+        if view.task.status not in _WAITING:
+            return 0
+        reason = reason_of(board, view)
+    click.echo(f"{view.task.id} is {view.task.status}: {reason.detail}; {reason.cure}", err=True)
+    return 75
 
 
 def _events(
@@ -241,13 +251,13 @@ def follow(
     kinds: Sequence[str] = (),
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show events as they come, until the card has ended, else without end."""
+    """Show events as they come: without end, or until the card has ended or waits for a person."""
     while True:
         found = board.events(after, card=card, kinds=kinds)
         for event in found:
             show(event)
             after = event.id
         if not found:
-            if card is not None and board.find(card).status in ("done", "archived"):
+            if card is not None and board.find(card).status in ("done", "archived", *_WAITING):
                 return
             sleep(LOOK)
