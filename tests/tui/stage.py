@@ -125,7 +125,7 @@ class Told:
         self.tell(task, TaskEnded(state=state, status=state, exit_reason="", elapsed=elapsed, error=error))
 
 
-def grown(bus: Bus, session: str, now: float) -> Told:
+def grown(bus: Bus, session: str, now: float, last: str = "测试中文字符") -> Told:
     """A session in the middle of its work: every state there is, two levels, two calls and a run in the background."""
     told = Told(bus, session, now - 95)
     told.start("main_0000", "audit the parser and fix what is wrong")
@@ -139,7 +139,7 @@ def grown(bus: Bus, session: str, now: float) -> Told:
     told.turn("sa-2b3c4d5e", 12_000, 0.0300)
     told.tell("sa-2b3c4d5e", TaskPhase(phase="children"))
     told.tell("main_0000", TaskPhase(phase="children"))
-    for number, goal in enumerate(("tests of numbers", "tests of strings", "проверить кириллицу", "测试中文字符"), 1):
+    for number, goal in enumerate(("tests of numbers", "tests of strings", "проверить кириллицу", last), 1):
         told.start(f"sa-3{number}000000", goal, "sa-2b3c4d5e", group="deleg_2", started=number < 4)
     told.turn("sa-31000000", 4_100, 0.0102)
     told.tool("sa-31000000", "write_file", wrote=("tests/test_numbers.py",))

@@ -51,7 +51,7 @@ class AgentsScreen(Screen[None]):
     AgentsScreen > #said { height: 1; color: $text-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,ctrl+t,f6", "close", "Back", key_display="esc"),
+        Binding("escape,q", "close", "Back", key_display="esc"),
         Binding("t,enter", "tail", "Tail"),
         Binding("d", "details", "Details"),
         Binding("e", "steer", "Steer"),
@@ -272,7 +272,8 @@ class AgentsScreen(Screen[None]):
     def on_line_list_moved(self, message: TreeList.Moved) -> None:
         """The details follow the cursor."""
         message.stop()
-        self.draw()
+        if self.has_class("details"):
+            self._update("#details", self._details(self._now()))
 
     def action_details(self) -> None:
         """Show or hide the details."""

@@ -181,7 +181,8 @@ class BoardView(Widget, can_focus=True):
         return self.get_component_rich_style(f"card--{name}")
 
     def _ink(self, name: str) -> Style:
-        return self.get_component_rich_style(f"card--{name}", partial=True)
+        """The colour alone, so that the cursor shows through."""
+        return Style(color=self.get_component_rich_style(f"card--{name}").color)
 
     def render_line(self, y: int) -> Strip:
         """One visible line."""

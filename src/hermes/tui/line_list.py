@@ -121,8 +121,8 @@ class LineList(Widget, can_focus=True):
         return self.get_component_rich_style(f"line--{name}")
 
     def _ink(self, name: str) -> Style:
-        """The style without its background, so that the cursor shows through."""
-        return self.get_component_rich_style(f"line--{name}", partial=True)
+        """The colour alone, so that the cursor shows through."""
+        return Style(color=self.get_component_rich_style(f"line--{name}").color)
 
     def render_line(self, y: int) -> Strip:
         """One visible line."""

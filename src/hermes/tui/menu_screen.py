@@ -20,7 +20,7 @@ class MenuScreen(ModalScreen[int | None]):
     """Gives the place of what was chosen, by enter, a click or its digit; None after escape."""
 
     DEFAULT_CSS = """
-    MenuScreen { align: center middle; background: $background 60%; }
+    MenuScreen { align: center middle; }
     MenuScreen > Vertical {
         width: auto; max-width: 90%; height: auto; max-height: 90%; border: round $primary; background: $surface;
         padding: 0 1;
@@ -47,6 +47,10 @@ class MenuScreen(ModalScreen[int | None]):
                 ],
                 compact=True,
             )
+
+    def on_mount(self) -> None:
+        """What is under it stays in sight, whatever the program says of the background of screens."""
+        self.styles.background = "black 50%"
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """That one."""

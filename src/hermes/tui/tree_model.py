@@ -90,6 +90,7 @@ class TreeModel:
         self.counts = Counts()
         self.total: Sums | None = None  # of the whole session
         self.sums: dict[str, Sums] = {}
+        self._roots: list[TaskView] = []
 
     def rows(self, now: float) -> list[Row]:
         """The rows as the view stands; `now` is the wall clock in seconds. `counts`, `total`, `sums` follow."""
@@ -99,19 +100,24 @@ class TreeModel:
         key = self._key(now)
         children = self.tree.children
         tasks = self.tree.tasks
+        sums = self.sums
+        held = tasks if shown is None else shown
         rows: list[Row] = []
         stack = [(view, ()) for view in reversed(self._sorted(tops, key))]  # type: list[tuple[TaskView, tuple[bool, ...]]]
         while stack:
             view, lead = stack.pop()
-            if view.task_id not in shown:
+            name = view.task_id
+            if shown is not None and name not in shown:
                 continue
-            under = [tasks[each] for each in children.get(view.task_id, ()) if each in shown]
-            folded = bool(under) and view.task_id in self.folded
-            rows.append(Row(view, self.sums[view.task_id], lead, bool(under), folded, shown[view.task_id]))
+            below = children.get(name)
+            under = () if below is None else [tasks[each] for each in below if each in held]
+            folded = bool(under) and name in self.folded
+            rows.append(Row(view, sums[name], lead, bool(under), folded, shown is None or shown[name]))
             if under and not folded:
-                below = self._sorted(under, key)
-                last = len(below) - 1
-                stack += [(child, (*lead, place < last)) for place, child in reversed(list(enumerate(below)))]
+                ordered = self._sorted(under, key)
+                more, end = (*lead, True), (*lead, False)
+                stack.append((ordered[-1], end))
+                stack += [(child, more) for child in ordered[-2::-1]]
         return rows
 
     def parts(self) -> list[list[TaskView]]:
@@ -136,11 +142,14 @@ class TreeModel:
         tree = self.tree
         tasks, children = tree.tasks, tree.children
         order: list[TaskView] = []
-        stack = [view for view in tree.roots() if view.session_id == self.session_id] if self.session_id else []
+        self._roots = [view for view in tree.roots() if view.session_id == self.session_id] if self.session_id else []
+        stack = [*self._roots]
         while stack:
             view = stack.pop()
             order.append(view)
-            stack += [tasks[child] for child in children.get(view.task_id, ()) if child in tasks]
+            below = children.get(view.task_id)
+            if below is not None:
+                stack += [tasks[child] for child in below if child in tasks]
         sums = {view.task_id: Sums(view) for view in order}
         states: dict[str, int] = {}
         for view in reversed(order):
@@ -165,10 +174,11 @@ class TreeModel:
             self.total.cost += each.cost
             self.total.priced = self.total.priced or each.priced
 
-    def _found(self, order: Sequence[TaskView]) -> dict[str, bool]:
-        """The tasks that are shown: True where the filter means them, False where something under them is meant."""
+    def _found(self, order: Sequence[TaskView]) -> dict[str, bool] | None:
+        """The tasks that are shown: True where the filter means them, False where something under them is meant. None:
+        all of them."""
         if self.filter == "all" and not self.search:
-            return {view.task_id: True for view in order}
+            return None
         words = self.search.casefold().split()
         shown: dict[str, bool] = {}
         for view in reversed(order):
@@ -195,7 +205,7 @@ class TreeModel:
         if 0 < self.part <= len(parts):
             return parts[self.part - 1]
         self.part = 0
-        return [view for view in self.tree.roots() if view.session_id == self.session_id]
+        return self._roots
 
     def _key(self, now: float) -> Callable[[TaskView], float] | None:
         """What siblings are ordered by, the largest first; None: as they came."""
@@ -209,7 +219,7 @@ class TreeModel:
         return keys.get(self.sort)
 
     @staticmethod
-    def _sorted(views: list[TaskView], key: Callable[[TaskView], float] | None) -> list[TaskView]:
+    def _sorted(views: Sequence[TaskView], key: Callable[[TaskView], float] | None) -> Sequence[TaskView]:
         return views if key is None else sorted(views, key=key)
 
     # -- folding --------------------------------------------------------------------------------------------------
