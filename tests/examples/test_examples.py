@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -108,7 +109,7 @@ def test_the_whole_job_on_the_real_model() -> None:
     """Runs in the checkout itself, under a name of its own."""
     data = ROOT / "data" / "example_test"
     shutil.rmtree(data, ignore_errors=True)
-    command = [ROOT / ".venv" / "bin" / "python", "-m", "hermes.cli.main", "batch", "run"]
+    command = [sys.executable, "-m", "hermes.cli.main", "batch", "run"]
     options = [f"--dataset_file={PROMPTS}", "--run_name=example_test", "--model=embedded", "--batch_size=10", "--yes"]
     done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
     try:

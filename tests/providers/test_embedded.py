@@ -138,6 +138,7 @@ async def test_a_process_that_was_killed_is_started_again_and_eight_at_once_all_
 
 
 @pytest.mark.anyio
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_a_task_that_names_spawn_parallel_becomes_two_children(model: EmbeddedModel) -> None:
     first, second = "Show the date. Use the command `date`.", "Where are we? Use the command `pwd`."
