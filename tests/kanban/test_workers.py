@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hermes.kanban.card import Card, NewCard
 from hermes.kanban.dispatcher import Dispatcher, Passed
 from hermes.kanban.launching import ProcessLauncher
 from hermes.kanban.place import this_worker
-from hermes.testing.faults import Fault
+from hermes.testing.faults import Fault, rate_limited
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import ProviderServer, Request, serve_in_thread
 
@@ -109,3 +110,77 @@ def test_a_card_is_worked_on_by_a_process_of_its_profile_and_is_done(lab: Lab) -
     assert lab.board.spending("profile")[0].name == "coder" and lab.board.spending("profile")[0].tokens > 0
     assert (lab.home / "profiles" / "coder" / "runtime.db").exists()
     assert f"# Card {card.id}: write a report" in server.requests[0].first_user
+
+
+def repository(base: Path) -> Path:
+    folder = base / "app"
+    folder.mkdir()
+    for line in (
+        "init -q -b main",
+        "config user.name t",
+        "config user.email t@localhost",
+        "commit -q --allow-empty -m 0",
+    ):
+        subprocess.run(["git", *line.split()], cwd=folder, check=True)
+    return folder
+
+
+def test_a_worker_commits_on_the_branch_of_its_card_and_its_check_is_run(lab: Lab, tmp_path: Path) -> None:
+    app = repository(tmp_path)
+    card = lab.create(
+        "write", workspace_kind="worktree", workspace_path=str(app), check_command="echo looking; grep -q good a.txt"
+    )
+    script = step(
+        reply(
+            calls=[call("terminal", command="echo bad > a.txt; git add . && git commit -q -m bad; git log --oneline")]
+        ),
+        reply(calls=[call("kanban_complete", summary="written")]),
+        reply(calls=[call("terminal", command="echo good > a.txt; git add . && git commit -q -m good")]),
+        reply(calls=[call("kanban_complete", summary="written well")]),
+        reply("bye"),
+    )
+    with serve_in_thread(script) as server:
+        dispatcher = lab.use(server).dispatcher()
+        pass_and_wait(dispatcher)
+        dispatcher.pass_once(sign=False)
+    found = lab.board.find(card.id)
+    assert (found.status, found.summary, found.branch_name) == ("done", "written well", f"wt/{card.id}"), lab.log(card)
+    assert "The check failed" in server.requests[2].last and "looking" in server.requests[2].last
+    shown = subprocess.run(
+        ["git", "show", f"wt/{card.id}:a.txt"], cwd=app, capture_output=True, text=True, check=True
+    ).stdout
+    assert shown == "good\n"
+    assert lab.board.runs(card.id)[0].branch_name == f"wt/{card.id}"
+
+
+@pytest.mark.fault("B074")
+def test_a_worker_that_only_answers_is_reminded_twice(lab: Lab) -> None:
+    card = lab.create("talk")
+    with serve_in_thread(lambda request: reply("I think that I am done.")) as server:
+        dispatcher = lab.use(server).dispatcher()
+        pass_and_wait(dispatcher)
+        dispatcher.pass_once(most=0, sign=False)
+    assert len(server.requests) == 3 and "neither completed nor blocked" in server.requests[-1].last, lab.log(card)
+    found = lab.board.find(card.id)
+    assert (found.status, found.consecutive_failures) == ("ready", 1)
+    assert [event.kind for event in lab.board.events(card=card.id)].count("protocol_violation") == 1
+
+
+def test_a_provider_that_refuses_for_the_rate_costs_no_attempt(lab: Lab) -> None:
+    card = lab.create("wait")
+    (lab.home / "profiles" / "coder" / "config.yaml").write_text("agent:\n  api_max_retries: 1\n", encoding="utf-8")
+    with serve_in_thread(lambda request: rate_limited()) as server:
+        dispatcher = lab.use(server).dispatcher()
+        pass_and_wait(dispatcher)
+        dispatcher.pass_once(sign=False)
+    assert [run.outcome for run in lab.board.runs(card.id)] == ["rate_limited"], lab.log(card)
+    assert lab.board.find(card.id).consecutive_failures == 0
+
+
+def test_a_profile_without_a_model_says_so_and_stops_after_two_tries(lab: Lab) -> None:
+    card = lab.create("no key")
+    dispatcher = lab.dispatcher()
+    for _ in range(4):
+        pass_and_wait(dispatcher)
+    found = lab.board.find(card.id)
+    assert found.status == "blocked" and "key" in (found.last_failure_error or "").lower(), found.last_failure_error
