@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hermes.batch.again import merge_again
 from hermes.batch.report_page import BINS, bins
+from hermes.core.result import CheckScore
 from tests.batch.export.runs import record, write_run
 from tests.batch.fakes import answered, failed
 
@@ -22,6 +23,18 @@ def test_the_page_shows_the_run_and_runs_nothing_of_it(tmp_path: Path) -> None:
     assert page.count("<svg") == 6
     loaded = re.findall(r'(?:src|href)\s*=\s*"?(https?:[^">\s]+)|@import|url\((https?:)', page)
     assert loaded == []
+
+
+def test_the_page_says_what_the_verifiers_found(tmp_path: Path) -> None:
+    scores = (
+        CheckScore(check="command", score=0.0, detail=f"exit code 1: {EVIL}"),
+        CheckScore(check="python", score=0.0, error="f raised KeyError"),
+    )
+    write_run(tmp_path, [record(answered("p", scores=scores), 0, 0, 0.0), record(answered("q"), 1, 0, 1.0)])
+    merge_again(tmp_path, "run", None)
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "exit code 1: &lt;script&gt;" in page and page.count("<script") == 1
+    assert page.count("could not judge") == 1 and "f raised KeyError" in page
 
 
 def test_an_empty_run_has_a_page_too(tmp_path: Path) -> None:

@@ -63,6 +63,15 @@ def _readable(record: Record) -> dict[str, Any]:
         "detail": _cut(head.detail),
         "score": head.score,
         "tokens": head.tokens,
+        "checks": [
+            {
+                "check": each.check,
+                "score": each.score,
+                "said": _cut(each.error or each.detail),
+                "broken": bool(each.error),
+            }
+            for each in record.result.scores
+        ],
         "messages": [_shown(message) for message in messages(record.result.entries)],
     }
 

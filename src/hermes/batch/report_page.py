@@ -78,7 +78,7 @@ def _charts(tally: Tally, fold: ReportFold) -> list[str]:
         _histogram("Tokens of a rollout", fold.tokens, "tokens"),
         _histogram("Model calls of a rollout", fold.turns, "calls"),
         _histogram("Seconds of a rollout", fold.seconds, "seconds"),
-        _histogram("Scores", fold.scores, "score"),
+        _scores(fold.scores),
         _tools(fold.tools),
         _reasons(tally.rejected, tally.failed),
     ]
@@ -122,6 +122,17 @@ def _histogram(title: str, values: Sequence[float], unit: str) -> str:
     chart.show_minor_x_labels = len(found) <= 10
     chart.show_minor_y_labels = False
     chart.add(unit, [count for _, _, count in found])
+    return _render(chart)
+
+
+def _scores(values: Sequence[float]) -> str:
+    """Tenths from 0, and full marks apart from what falls short of them."""
+    if not values:
+        return ""
+    counts = Counter(int(value * 10 + 1e-9) for value in values)
+    chart = _plain(pygal.Bar, "Scores", show_legend=False, x_title="score, from", y_title="rollouts", spacing=4)
+    chart.x_labels = [f"{place / 10:g}" for place in range(11)]
+    chart.add("score", [counts[place] for place in range(11)])
     return _render(chart)
 
 

@@ -22,7 +22,7 @@ Found = tuple[float, str, bool]
 
 def matches(pattern: str, text: str) -> Found:
     """Whether a pattern is found."""
-    return (1.0, "", False) if re.search(pattern, text) else (0.0, f"nothing matches {pattern!r}", False)
+    return (1.0, "", False) if re.search(pattern, text) else (0.0, f"nothing matches {pattern}", False)
 
 
 def fits_schema(schema: Mapping[str, Any], text: str) -> Found:
