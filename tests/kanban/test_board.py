@@ -367,7 +367,7 @@ def test_orders_that_cannot_be(board: Board, order: dict[str, object], message: 
 
 def test_unknown_profiles_are_named(board: Board) -> None:
     board.profiles = {"coder", "researcher"}
-    with pytest.raises(UsageError, match="no profile 'codr'; known: coder, researcher"):
+    with pytest.raises(UsageError, match="no profile 'codr'. Did you mean coder. Known: coder, researcher"):
         board.create(NewCard(title="x", assignee="Codr"), author="me")
     assert board.create(NewCard(title="x", assignee="Coder"), author="me").card.assignee == "coder"
 

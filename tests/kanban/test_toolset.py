@@ -206,6 +206,8 @@ async def test_a_reviewers_word_counts_where_the_check_succeeds(lead: Desk, tmp_
         await reviewer.call("complete", summary="good")
     assert (await board.run(lambda board: board.find(bench.card.id))).status == "running"
     assert (await reviewer.call("complete", summary="good"))["status"] == "done"
+    ended = await board.run(lambda board: board.find(bench.card.id))
+    assert (ended.result, ended.summary) == ("done", "done"), "cards that need it get the work, not the verdict"
     await reviewer.access.close()
     await bench.desk.access.close()
 

@@ -113,13 +113,14 @@ def complete(tx: Tx, card_id: str, done: Completion, by: Authority) -> Status:
         return _to_review(tx, card, summary, done.metadata, None, by, result=done.result)
     if card.status != "running":
         _instant_run(tx, card, summary, by)
+    judged = by.claim is not None and card.step == "review" and card.result  # the work's result, not the verdict, stays
     _move(tx, card, "done", by, "completed", summary=summary, metadata=done.metadata)
     tx.run(
         t.cards.update()
         .where(t.cards.c.id == card.id)
         .values(
-            summary=summary or None,
-            result=done.result or summary or None,
+            summary=(card.summary if judged else summary) or None,
+            result=judged or done.result or summary or None,
             completed_at=tx.now,
             consecutive_failures=0,
             block_kind=None,
