@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
+import anyio
 import pytest
 
+from hermes.batch.again import merge_again
+from hermes.batch.export.job import ExportOptions, export_run
+from hermes.batch.export.source import open_run
+from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.batch.settings import check_routing, new_settings
 from hermes.batch.show import show_rows
@@ -139,3 +146,53 @@ async def test_show_finds_all_rollouts_of_a_row_wherever_they_stand(desk: Desk) 
     assert "good 1" not in "\n".join(show_rows(desk.data, "r", "rejected", 3, 1))
     with pytest.raises(UsageError, match="no row 9"):
         list(show_rows(desk.data, "r", "", 3, 9))
+
+
+@pytest.mark.fault("B114")
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_rollout_of_a_group_is_lost_or_doubled(desk: Desk, seed: int) -> None:
+    chance = random.Random(seed)
+    count, size = chance.randint(1, 15), chance.randint(2, 5)
+    desk.dataset([{"prompt": "the same"} if number % 3 else {"prompt": f"p{number}"} for number in range(count)])
+    fates = ["keep", "reject", "fail"]
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        for _ in range(chance.randint(0, 3)):
+            await anyio.sleep(0)
+        fate = chance.choice(fates)
+        if fate == "fail":
+            return failed("server_error")
+        return answered(request.prompt, thinking="" if fate == "reject" else "why")
+
+    shape = {"batch_size": chance.randint(1, 7), "num_workers": chance.randint(1, 8), "rollouts_per_prompt": size}
+    await desk.start(FakeEngine(script), yes=True, **shape)
+    while True:
+        files = [desk.lines(name) for name in ("trajectories.jsonl", "rejected.jsonl", "failed.jsonl")]
+        found = sorted((row["prompt_index"], row["rollout_index"]) for rows in files for row in rows)
+        assert found == [(index, number) for index in range(count) for number in range(size)]
+        statistics = desk.json("statistics.json")
+        assert [statistics["kept"], statistics["rejected"], statistics["failed"]] == [len(rows) for rows in files]
+        if not statistics["failed"]:
+            break
+        fates = ["keep", "reject"]
+        assert await desk.start(FakeEngine(script), resume=True, yes=True) == 0
+
+
+@pytest.mark.fault("B123")
+@pytest.mark.may_block
+async def test_work_on_ended_groups_never_doubles_them(desk: Desk) -> None:
+    desk.dataset(prompts(12))
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        score = (CheckScore(check="exact", score=float(request.rollout)),)
+        return answered(request.prompt, thinking="why" if request.index else "", scores=score)
+
+    assert await desk.start(FakeEngine(script), rollouts_per_prompt=2, yes=True) == 0
+    for filters, kept in (((), 24), (("no_reasoning",), 22), ((), 24), (("no_reasoning",), 22)):
+        tally, pending = merge_again(desk.data, "r", FilterSettings(names=filters))
+        assert (tally.kept, tally.kept + tally.rejected.total(), pending) == (kept, 24, 0)
+        groups = Counter(row["group_id"] for row in desk.lines("trajectories.jsonl"))
+        assert len(groups) == kept // 2 and set(groups.values()) == {2}
+    report = export_run(open_run(desk.data, "r"), "dpo", desk.path / "dpo.jsonl", ExportOptions())
+    rows = desk.lines("../../dpo.jsonl")
+    assert report.rows == len(rows) == len({row["group_id"] for row in rows})
