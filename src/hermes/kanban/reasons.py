@@ -29,24 +29,29 @@ def when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
+#: What cures a reason of the dispatcher; `{id}` is the card, `{who}` the profile it is for.
+_CURES = {
+    "unassigned": "hermes kanban assign {id} PROFILE",
+    "no_profile": "hermes profile create {who}   or   hermes kanban assign {id} PROFILE",
+    "review": "hermes config set kanban.reviewer_profile PROFILE   or   hermes kanban complete {id}",
+    "cap": "hermes config set kanban.max_in_progress N",
+    "profile_cap": "hermes config set kanban.max_in_progress_per_profile N",
+    "memory": "free some memory, or wait",
+    "paused": "hermes kanban pause --off",
+    "budget": "hermes kanban edit {id} --budget-usd N   or   hermes config set kanban.day_usd N",
+    "other_host": "start a dispatcher on that machine: hermes kanban daemon --detach",
+    "other_home": "start a dispatcher in that home: hermes kanban daemon --detach",
+    "still_running": "hermes kanban reclaim {id}",
+    "failing": "hermes kanban pause --off",
+}
+
+
 def noted(card: Queued, word: str, detail: str = "") -> Reason:
     """A reason of the dispatcher with its cure."""
-    cures = {
-        "unassigned": f"hermes kanban assign {card.id} PROFILE",
-        "no_profile": f"hermes profile create {card.assignee or card.reviewer}   or   "
-        f"hermes kanban assign {card.id} PROFILE",
-        "review": f"hermes config set kanban.reviewer_profile PROFILE   or   hermes kanban complete {card.id}",
-        "cap": "hermes config set kanban.max_in_progress N",
-        "profile_cap": "hermes config set kanban.max_in_progress_per_profile N",
-        "memory": "free some memory, or wait",
-        "paused": "hermes kanban pause --off",
-        "budget": f"hermes kanban edit {card.id} --budget-usd N   or   hermes config set kanban.day_usd N",
-        "other_host": "start a dispatcher on that machine: hermes kanban daemon --detach",
-        "other_home": "start a dispatcher in that home: hermes kanban daemon --detach",
-        "still_running": f"hermes kanban reclaim {card.id}",
-        "failing": "hermes kanban pause --off",
-    }
-    return Reason(card_id=card.id, reason=word, detail=detail, cure=cures.get(word, ""))
+    cure = _CURES.get(word, "")
+    if "{" in cure:
+        cure = cure.format(id=card.id, who=card.assignee or card.reviewer)
+    return Reason(card_id=card.id, reason=word, detail=detail, cure=cure)
 
 
 def why(board: Board, view: CardView, profiles: Collection[str] | None = None) -> Reason:
