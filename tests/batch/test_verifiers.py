@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import anyio
+import msgspec
 import pytest
 
 from hermes.batch.attempt import write_up
@@ -19,6 +22,8 @@ from hermes.testing.clock import VirtualClock
 from hermes.testing.scripted import ScriptedModel, call, reply
 from tests.batch.fakes import Desk, FakeEngine, answered
 from tests.batch.test_execute import opened
+from tests.batch.test_journal import opened as journalled
+from tests.environments.docker_stand_in import StandIn
 
 pytestmark = pytest.mark.anyio
 
@@ -183,3 +188,40 @@ async def test_a_rollout_that_failed_has_no_score(tmp_path: Path) -> None:
     good = write_up(item, Draw(toolsets=()), answered("p", scores=scores), 0.0)
     bad = write_up(item, Draw(toolsets=()), RolloutResult(state="timed_out", scores=scores), 0.0)
     assert (good.head.score, bad.head.score) == (1.0, None)
+
+
+async def test_a_rollout_that_was_stopped_while_it_was_verified_is_verified_later_and_not_asked_again(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    checks = [
+        {"type": "command", "run": "grep -q 42 made.txt"},
+        {"type": "python", "function": f"{MODULE}:half_for_a_file"},
+    ]
+    async with journalled(model(), tmp_path, virtual_clock) as engine:
+        with anyio.CancelScope() as scope:
+            request = asked(tmp_path, checks)
+
+            def stop_at_the_verifier(phase: str) -> None:
+                if phase == "verifier":
+                    scope.cancel()
+
+            await engine.run(msgspec.structs.replace(request, report=stop_at_the_verifier))
+        assert scope.cancelled_caught and len(engine.begun()) == 1
+    for _ in range(2):  # the second time it has ended and was only not written up
+        async with journalled(ScriptedModel("m", scripts={}), tmp_path, virtual_clock) as engine:
+            result = await engine.run(asked(tmp_path, checks))
+        assert result.state == "completed" and result.api_calls == 3
+        assert [score.score for score in result.scores] == [1, 0.5]
+
+
+async def test_a_command_judges_inside_the_container_of_its_rollout(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    (tmp_path / "bin").mkdir()
+    engine = StandIn(tmp_path / "bin")
+    environ = {"PATH": f"{engine.folder}:{os.environ['PATH']}"}
+    async with opened(model(), tmp_path, virtual_clock, environ) as (_, rollouts):
+        request = asked(tmp_path, [{"type": "command", "run": "grep -q 42 made.txt"}])
+        result = await rollouts.run(msgspec.structs.replace(request, image="some/image:1"))
+    assert [(score.score, score.error) for score in result.scores] == [(1.0, "")]
+    assert len(engine.of("run")) == 1 and engine.containers == [], "in the one container that it had"
