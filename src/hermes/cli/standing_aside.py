@@ -60,9 +60,17 @@ def describe(home: Home, one: Living) -> str:
     return f"process {one.pid or '?'}: {what}{more}{title}{tasks}{profile}"
 
 
-async def stand_aside(options: GlobalOptions, home: Home, aside: Aside, say: Say) -> None:
+async def stand_aside(
+    options: GlobalOptions,
+    home: Home,
+    aside: Aside,
+    say: Say,
+    answers: float = ANSWERS,
+    leaves: float = LEAVES,
+) -> None:
     """Have every process finish the call that it is in, stop with its work resumable, and end. What has to go on is
-    added to `aside` as soon as it stands.
+    added to `aside` as soon as it stands. A process gets `answers` seconds to let its work go, beside those for
+    commands that run, and `leaves` to end then.
 
     Raises:
         OperatorError: a process does not answer; what stopped before is in `aside`.
@@ -75,11 +83,11 @@ async def stand_aside(options: GlobalOptions, home: Home, aside: Aside, say: Say
         wait = sources.loaded.settings.runtime.handover_wait_seconds
         for one in found:
             if one.pid != os.getpid():
-                await _one(sources, one, wait, aside)
-        await _ended(each, say)
+                await _one(sources, one, wait, answers, aside)
+        await _ended(each, leaves, say)
 
 
-async def _one(sources: Sources, one: Living, wait: float, aside: Aside) -> None:
+async def _one(sources: Sources, one: Living, wait: float, answers: float, aside: Aside) -> None:
     home = sources.loaded.home
     if one.host:
         await anyio.to_thread.run_sync(partial(stop_host, home.path, wait))
@@ -87,7 +95,7 @@ async def _one(sources: Sources, one: Living, wait: float, aside: Aside) -> None
         return
     async with reach(sources) as remote:
         for session in one.sessions:
-            await have_let_go(remote, session, patience=ANSWERS + wait, reason=REASON)
+            await have_let_go(remote, session, patience=answers + wait, reason=REASON)
             if await _has_work(remote.store, session):
                 aside.sessions.append((home.profile, session))
 
@@ -107,24 +115,28 @@ async def _has_work(store: Store, session: str) -> bool:
     return False
 
 
-async def _ended(home: Home, say: Say) -> None:
+async def _ended(home: Home, leaves: float, say: Say) -> None:
     """Wait until no process of the home holds its lock; one of this program that stays is asked by a signal."""
-    left = await _wait(home)
+    left = await _wait(home, leaves, frozenset())
+    signalled = set()
     for one in left:
         if one.pid and is_ours(one.pid) and holds(home.path, one):
             os.kill(one.pid, signal.SIGTERM)
-    for one in await _wait(home) if left else ():
+            signalled.add(one.owner)
+    others = frozenset(one.owner for one in left if one.owner not in signalled)
+    stay = [*await _wait(home, leaves, others), *(one for one in left if one.owner in others)]
+    for one in stay:
         say(
             f"note: {describe(home, one)} stays: it is another program that uses hermes, or does not react. Nothing "
             "it had goes on in it; start it again."
         )
 
 
-async def _wait(home: Home) -> list[Living]:
-    until = anyio.current_time() + LEAVES
+async def _wait(home: Home, leaves: float, besides: frozenset[str]) -> list[Living]:
+    until = anyio.current_time() + leaves
     while True:
         found = await anyio.to_thread.run_sync(living_processes, home.path, home.database)
-        left = [one for one in found if one.pid != os.getpid()]
+        left = [one for one in found if one.pid != os.getpid() and one.owner not in besides]
         if not left or anyio.current_time() >= until:
             return left
         await anyio.sleep(0.1)

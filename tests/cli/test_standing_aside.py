@@ -1,0 +1,115 @@
+"""Real processes of one home make room for an update: what they did goes on afterwards, and what is not ours stays."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from hermes.chat.options import GlobalOptions
+from hermes.cli.standing_aside import Aside, describe, go_on, living, stand_aside, wait_for_all
+from hermes.config import find_home
+from hermes.core.errors import OperatorError
+from hermes.store.hosting import host_alive
+from tests.cli.test_outliving import Place, finished, place, session_in
+
+__all__ = ["place"]  # the fixture
+
+#: A program of somebody else that uses this one as a library, and has nothing going on.
+_OTHER = """
+import sys
+import hermes
+with hermes.open(model="test-model"):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def make_room(place: Place, answers: float = 15.0, leaves: float = 10.0) -> tuple[Aside, list[str]]:
+    aside, said = Aside(), list[str]()
+    home = find_home({"HERMES_HOME": str(place.home)})
+    anyio.run(stand_aside, GlobalOptions(), home, aside, said.append, answers, leaves)
+    return aside, said
+
+
+@contextmanager
+def started(place: Place, *command: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command, cwd=place.folder, env=place.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, **more,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_runs_in_front_and_behind_stops_and_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):  # whoever updates has the keys, like whoever resumes
+        monkeypatch.setenv(name, place.environ[name])
+    place.run("-m", "test-model", "chat", "--detach", "-q", "root")
+    place.in_the_middle()
+    behind = session_in(place)
+    home = find_home({"HERMES_HOME": str(place.home)})
+    ask = [*place.command, "-m", "test-model", "chat", "-q"]
+    with started(place, *ask, "part two, alone") as front, started(place, sys.executable, "-c", _OTHER) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"open\n"
+        place.until(lambda: place.asked("part two, alone"), "the second request")
+        ours = [describe(each, one) for each, one in living(home)]
+        assert len(ours) == 3 and "work in the background" in ours[-1] and "2 unfinished tasks" in ours[-1]
+        assert any(f"process {front.pid}: session " in line and "(part two, alone)" in line for line in ours)
+        aside, said = make_room(place, leaves=2.0)
+        left = finished(front)
+        assert "hermes is being updated" in left.err + left.out, left
+        assert not host_alive(place.home)
+        assert [session for _, session in aside.sessions if session == behind] == [behind] and len(aside.sessions) == 2
+        assert len(said) == 1 and f"process {other.pid}" in said[0] and "another program that uses hermes" in said[0]
+        assert other.poll() is None
+    place.model.held = False
+    said.clear()
+    assert go_on(Path(sys.executable), home, aside.sessions, said.append), said
+    assert f"hermes attach {behind}" in "".join(said)
+    root = place.tasks()["root"]["task_id"]
+    assert place.json("collect", root, "--timeout", "30")["summary"] == "all is done"
+    assert place.verb("collect", place.tasks()["part two, alone"]["task_id"], "--timeout", "30").out == "TWO\n"
+    assert place.asked("part one") == 1
+
+
+def test_a_conversation_that_waits_for_its_person_is_left_resumable_and_not_taken_up(place: Place) -> None:
+    command = [*place.command, "-m", "test-model", "chat", "--cli"]
+    with started(place, *command) as empty, started(place, *command) as idle:
+        assert idle.stdin is not None and idle.stdout is not None
+        idle.stdin.write(b"part one\n")
+        idle.stdin.flush()
+        seen = b""
+        while b"ONE" not in seen:
+            seen += idle.stdout.read1(4096)
+        home = find_home({"HERMES_HOME": str(place.home)})
+        place.until(lambda: len(living(home)) == 2, "both")
+        aside, said = make_room(place, leaves=2.0)
+        assert (aside.sessions, said) == ([], [])
+        assert b"hermes is being updated" in idle.communicate(timeout=30)[0]
+        assert empty.wait(30) == 143
+        wait_for_all(home, said.append)
+        assert said == []
+
+
+def test_a_stopped_process_keeps_what_it_has_and_the_update_does_not_come(place: Place) -> None:
+    place.configure("runtime: {handover_wait_seconds: 0}\n")
+    with started(place, *place.command, "-m", "test-model", "chat", "-q", "root") as process:
+        place.in_the_middle()
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(OperatorError, match="does not answer"):
+            make_room(place, answers=0.2)
+        assert place.tasks()["part two"]["status"] == "running"
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGTERM)
+        assert finished(process).code == 143
