@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -184,3 +185,29 @@ def test_a_profile_without_a_model_says_so_and_stops_after_two_tries(lab: Lab) -
         pass_and_wait(dispatcher)
     found = lab.board.find(card.id)
     assert found.status == "blocked" and "key" in (found.last_failure_error or "").lower(), found.last_failure_error
+
+
+def test_a_question_is_told_to_whoever_looks_elsewhere_and_work_goes_on_with_the_answer(lab: Lab) -> None:
+    told = lab.home / "told.jsonl"
+    config = f"notify:\n  command: cat >> {told}\n"
+    (lab.home / "profiles" / "coder" / "config.yaml").write_text(config, encoding="utf-8")
+    card = lab.create("choose")
+
+    def script(request: Request) -> Reply:
+        if "Answer to:" in str(request.messages) and request.turn < 3:
+            return reply(calls=[call("kanban_complete", summary="red it is")])
+        if request.turn == 0:
+            return reply(calls=[call("kanban_block", reason="red or blue?", kind="needs_input")])
+        return reply("That is it.")
+
+    with serve_in_thread(script) as server:
+        dispatcher = lab.use(server).dispatcher()
+        pass_and_wait(dispatcher)
+        dispatcher.pass_once(sign=False)
+        message = json.loads(told.read_text(encoding="utf-8").splitlines()[0])
+        assert (message["event"], message["text"]) == ("needs_answer", "red or blue?"), lab.log(card)
+        lab.board.answer(card.id, "red", author="me")
+        pass_and_wait(dispatcher)
+    assert lab.board.find(card.id).summary == "red it is", lab.log(card)
+    first, second = lab.board.runs(card.id)
+    assert first.session_id == second.session_id and server.requests[-1].turn == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -74,6 +75,8 @@ async def converse(
         async with anyio.create_task_group() as group:
             group.start_soon(_signals, chat, hung_up)
             group.start_soon(_ticks, chat)
+            if "kanban" in chat.spec.toolsets:
+                group.start_soon(_serve_board, sources, chat.screen.note)
             code = await chat.run()
             group.cancel_scope.cancel()
         going = chat.handed_over()
@@ -93,6 +96,13 @@ def _composer(assembly: Assembly, face: str) -> tuple[Any, dict[str, Any]]:
         composer = importlib.import_module(SCREEN).ScreenComposer(assembly)
         return composer, {"stage": composer.feed, "tell": composer.feed.tell}
     return LineComposer() if face == "lines" else PromptComposer(), {}
+
+
+async def _serve_board(sources: Sources, say: Callable[[str], None]) -> None:
+    # edge: only a conversation that has the board on loads the database and the dispatcher
+    from hermes.cli.kanban_serving import serve_board
+
+    await serve_board(sources, say)
 
 
 async def _signals(chat: Chat, hung_up: anyio.Event) -> None:

@@ -20,7 +20,16 @@ from hermes.kanban.home import open_boards, profile_names
 from hermes.kanban.launching import DATABASE_URL, ProcessLauncher
 from hermes.kanban.run_process import RUN_ID
 
-__all__ = ["OpenedBoard", "changing", "claim_seconds", "dispatcher_of", "for_board", "open_named", "refuse_in_task"]
+__all__ = [
+    "OpenedBoard",
+    "changing",
+    "claim_seconds",
+    "dispatcher_of",
+    "for_board",
+    "open_board_of",
+    "open_named",
+    "refuse_in_task",
+]
 
 
 class OpenedBoard(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +49,12 @@ class OpenedBoard(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_named(context: click.Context) -> OpenedBoard:
     """Open the board that is meant. Raises as `Boards.open`."""
-    sources = open_sources(options_of(context))
+    return open_board_of(open_sources(options_of(context)), context.meta.get("hermes.kanban.board"))
+
+
+def open_board_of(sources: Sources, named: str | None = None) -> OpenedBoard:
+    """Open the board that is meant, or the `named` one. Raises as `Boards.open`."""
     boards = open_boards(sources.loaded.home, sources.loaded.settings)
-    named = context.meta.get("hermes.kanban.board")
     slug = boards.current(named)
     return OpenedBoard(sources=sources, boards=boards, board=boards.open(named), folder=boards.folder(slug), slug=slug)
 

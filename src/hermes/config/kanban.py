@@ -34,6 +34,9 @@ class KanbanSettings(msgspec.Struct, frozen=True, kw_only=True):
     dispatch_interval_seconds: Annotated[
         float, Meta(description="Seconds between two passes over a board on which nothing happens.", gt=0)
     ] = 60.0
+    dispatch_in_session: Annotated[
+        bool, Meta(description="Serve the board from a conversation that has it turned on, while it is open.")
+    ] = True
     failure_limit: Annotated[
         int, Meta(description="Failures in a row after which a card waits for a person.", ge=1)
     ] = 2

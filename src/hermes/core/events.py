@@ -311,6 +311,19 @@ class WorkspaceEscaped(_Event, frozen=True, kw_only=True, tag="workspace.escaped
     paths: tuple[str, ...]
 
 
+class CardMoved(_Event, frozen=True, kw_only=True, tag="card.moved"):
+    """The worker of a card ended its run: the card's state now, and the question or reason where it waits for a person.
+
+    `asks` says that a person has to answer before it goes on.
+    """
+
+    card: str
+    status: str
+    title: str
+    reason: str = ""
+    asks: bool = False
+
+
 class RowEnded(_Event, frozen=True, kw_only=True, tag="row.ended"):
     """A batch rollout ended: kept, rejected, failed."""
 
@@ -360,6 +373,7 @@ Event = (
     | ApprovalAnswered
     | WorkspaceConflict
     | WorkspaceEscaped
+    | CardMoved
     | RowEnded
     | LoopStalled
 )

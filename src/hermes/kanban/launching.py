@@ -54,7 +54,7 @@ class _Outliving(subprocess.Popen[bytes]):
     """A process that may outlive whoever started it: dropping the object is no mistake."""
 
     def __del__(self) -> None:
-        super().__del__(_warn=lambda *_args, **_named: None)  # type: ignore[misc]
+        super().__del__(_warn=lambda *_args, **_named: None)  # type: ignore[call-arg]
 
 
 class _Process:

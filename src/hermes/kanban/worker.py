@@ -18,7 +18,7 @@ import msgspec
 
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import OperatorError
-from hermes.core.events import ApprovalAnswered, Envelope
+from hermes.core.events import ApprovalAnswered, CardMoved, Envelope
 from hermes.core.limits import Limits
 from hermes.core.messages import Text
 from hermes.core.result import TaskResult
@@ -270,6 +270,7 @@ class Shift:
         while True:
             result = await runtime.result(task)
             if await self._has_ended():
+                await self._tell(task)
                 return ExitNote(code=0)
             if result.state != "completed" or reminded >= REMINDERS:
                 return _note_of(result)
@@ -287,6 +288,22 @@ class Shift:
             self._ended = run.ended_at is not None and run.outcome in _OWN_ENDS
         return self._ended
 
+    async def _tell(self, task: Task) -> None:
+        """Say on the stream where the card is now, so that a person who has to answer is told."""
+        card_id = self._seat.claim.card_id
+        view = await self._board.run(lambda board: board.show(card_id))
+        asked = [each for each in view.questions if each.answered_at is None]
+        card = view.task
+        task.emit(
+            CardMoved(
+                card=card_id,
+                status=card.status,
+                title=card.title,
+                reason=asked[-1].question if asked else card.block_reason or "",
+                asks=bool(asked) and card.status in ("blocked", "triage"),
+            )
+        )
+
     # -- signs of life ------------------------------------------------------------------------------------------------
 
     async def _beat(self, runtime: Runtime, task: Task, scope: anyio.CancelScope) -> None:
@@ -294,7 +311,11 @@ class Shift:
         while True:
             await anyio.sleep(min(60.0, self._ttl / 4))
             try:
-                await self._board.run(lambda board: board.heartbeat(claim, author=self._author, ttl=self._ttl))
+                beat = await self._board.run(lambda board: board.heartbeat(claim, author=self._author, ttl=self._ttl))
+                if beat.stop is not None:
+                    self._lost = f"asked to stop: {beat.reason or f'the card is wanted {beat.stop}'}"
+                    scope.cancel()
+                    return
                 await self._spend(runtime, task, final=False)
             except ClaimLost as error:
                 if await self._has_ended():

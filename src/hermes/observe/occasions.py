@@ -11,6 +11,7 @@ from hermes.core.events import (
     ApprovalAsked,
     BudgetReached,
     BudgetWarned,
+    CardMoved,
     Envelope,
     TaskEnded,
     TaskPhase,
@@ -21,7 +22,9 @@ from hermes.core.events import (
 __all__ = ["LOOKED_AT", "Occasion", "Occasions"]
 
 #: Events that may be an occasion, or say how a conversation stands.
-LOOKED_AT = frozenset((TaskQueued, TurnStarted, TaskPhase, TaskEnded, ApprovalAsked, BudgetWarned, BudgetReached))
+LOOKED_AT = frozenset(
+    (TaskQueued, TurnStarted, TaskPhase, TaskEnded, ApprovalAsked, BudgetWarned, BudgetReached, CardMoved)
+)
 
 #: Characters of a goal and of a report that a message shows.
 GOAL, TEXT = 80, 500
@@ -83,6 +86,8 @@ class Occasions:
             found = self._ended(session, envelope, event)
         elif isinstance(event, ApprovalAsked):
             found = self._asked(envelope, event)
+        elif isinstance(event, CardMoved):
+            found = self._card(envelope, event)
         elif isinstance(event, (BudgetWarned, BudgetReached)):
             found = self._budget(session, envelope, event)
         return found if found is not None and found.event in self._on else None
@@ -143,6 +148,12 @@ class Occasions:
         title = f"needs an answer: {event.tool}"
         details = {"tool": event.tool, "what": event.what, "reason": event.reason, "path": list(event.path)}
         return self._made("needs_answer", envelope, title, f"{event.what} ({event.reason})", **details)
+
+    def _card(self, envelope: Envelope, event: CardMoved) -> Occasion | None:
+        if not event.asks:
+            return None
+        details = {"card": event.card, "status": event.status, "answer": f"hermes kanban answer {event.card} TEXT"}
+        return self._made("needs_answer", envelope, f"needs an answer: {event.title}", event.reason, **details)
 
     def _budget(self, session: _Session, envelope: Envelope, event: BudgetWarned | BudgetReached) -> Occasion | None:
         share = 100 if isinstance(event, BudgetReached) else 80
