@@ -60,15 +60,17 @@ def shown(pilot: Pilot[None]) -> list[str]:
 
 
 def same(name: str, pilot: Pilot[None], instead: Mapping[str, str] | None = None) -> None:
-    """Hold what is shown against the picture of that name; PICTURES=write takes it anew, to be looked at. `instead`
-    names what stands for text that is never the same."""
+    """Hold what is shown against the picture of that name; with PICTURES set it is taken anew, to be looked at.
+
+    `instead` names what stands for text that is never the same.
+    """
     width, height = pilot.app.size
     path = Path(__file__).parent / "pictures" / f"{name}_{width}x{height}.txt"
     text = "\n".join(shown(pilot))
     for real, other in (instead or {}).items():
         text = text.replace(real, other)
     lines = text.split("\n")
-    if os.environ.get("PICTURES") == "write":
+    if os.environ.get("PICTURES"):
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert lines == path.read_text(encoding="utf-8").splitlines()

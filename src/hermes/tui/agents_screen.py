@@ -6,14 +6,13 @@ It reads the view that everything else reads and asks through `task_source`; clo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import anyio
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from hermes.chat.render import duration, one_line, quantity
@@ -21,6 +20,7 @@ from hermes.chat.tree_text import task_details
 from hermes.core.errors import HermesError
 from hermes.core.views import TaskView
 from hermes.tui.prompt_line import PromptLine
+from hermes.tui.side_screen import SideScreen
 from hermes.tui.tail_screen import TailScreen
 from hermes.tui.task_source import TaskSource, task_source
 from hermes.tui.tree_list import TreeList, money
@@ -35,7 +35,7 @@ __all__ = ["AgentsScreen"]
 DRAW_EVERY, READ_EVERY = 0.2, 1.0
 
 
-class AgentsScreen(Screen[None]):
+class AgentsScreen(SideScreen):
     """The tasks of `session_id` (empty: of the conversation). `plain` draws with ASCII alone; `now` is the clock."""
 
     DEFAULT_CSS = """
@@ -98,7 +98,7 @@ class AgentsScreen(Screen[None]):
         """Begin to look."""
         self.tree_list.focus()
         self.set_interval(DRAW_EVERY, self.draw)
-        self.run_worker(self._read())
+        self.work(self._read())
 
     def on_resize(self) -> None:
         """Details stand beside the tree where there is room, else under it."""
@@ -115,7 +115,7 @@ class AgentsScreen(Screen[None]):
         while True:
             try:
                 await self.source.refresh()
-            except HermesError as error:
+            except HermesError as error:  # it may be right again the next time
                 self.say(f"hermes: {error}")
             self.draw()
             if self.source.here:
@@ -176,15 +176,6 @@ class AgentsScreen(Screen[None]):
 
     # -- asking something of tasks --------------------------------------------------------------------------------
 
-    def _ask(self, verb: Coroutine[Any, Any, None]) -> None:
-        async def asked() -> None:
-            try:
-                await verb
-            except HermesError as error:
-                self.say(f"hermes: {error}")
-
-        self.run_worker(asked())
-
     def action_stop(self) -> None:
         """Stop one task; where others run under it, say how many and do nothing."""
         view = self.tree_list.chosen
@@ -198,7 +189,7 @@ class AgentsScreen(Screen[None]):
         elif under:
             self.say(f"{under} tasks go on under {view.task_id}: X stops it with all of them")
         else:
-            self._ask(self._stop([view]))
+            self.work(self._stop([view]))
 
     def action_stop_tree(self) -> None:
         """Stop a task and everything under it; of the conversation only what is under it."""
@@ -209,7 +200,7 @@ class AgentsScreen(Screen[None]):
         tops = [tree.tasks[child] for child in tree.children.get(view.task_id, ())] if view.kind == "main" else [view]
         going = [top for top in tops if not top.ended]
         if going:
-            self._ask(self._stop(going))
+            self.work(self._stop(going))
         else:
             self.say("nothing runs here")
 
@@ -230,7 +221,7 @@ class AgentsScreen(Screen[None]):
             return
 
         def send(text: str) -> None:
-            self._ask(self._steer(view, text))
+            self.work(self._steer(view, text))
 
         self.query_one(PromptLine).ask(f"steer {view.task_id}: ", send)
 

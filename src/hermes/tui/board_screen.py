@@ -15,7 +15,6 @@ import anyio.to_thread
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from hermes.chat.card_text import card_lines, event_line
@@ -31,6 +30,7 @@ from hermes.kanban.reasons import serving
 from hermes.tui.board_view import BoardView
 from hermes.tui.menu_screen import MenuScreen
 from hermes.tui.prompt_line import PromptLine
+from hermes.tui.side_screen import SideScreen
 
 if TYPE_CHECKING:
     from hermes.tui.app import HermesApp
@@ -44,7 +44,7 @@ WIDE, EVENTS = 120, 12
 _T = TypeVar("_T")
 
 
-class BoardScreen(Screen[None]):
+class BoardScreen(SideScreen):
     """The board that is meant, or the one called `name`. `access` opens it; None: as the settings of the home say."""
 
     DEFAULT_CSS = """
@@ -103,7 +103,7 @@ class BoardScreen(Screen[None]):
             author = os.environ.get("HERMES_PROFILE", "").strip() or os.environ.get("USER", "").strip() or "user"
             self._access = Access(lambda: open_boards(assembly.home, assembly.settings), author=author)
         self.view.focus()
-        self.run_worker(self._follow())
+        self.work(self._follow())
         self.set_interval(AGE_EVERY, self._fill)
 
     def on_resize(self) -> None:
@@ -169,25 +169,17 @@ class BoardScreen(Screen[None]):
             parts.append(f"find '{one_line(self._search, 40)}'")
         self.query_one("#sums", Static).update(" · ".join(parts))
 
-    def say(self, text: str) -> None:
-        """Tell something on the line under the board."""
-        self.query_one("#said", Static).update(one_line(text, 400))
-
     # -- one card -------------------------------------------------------------------------------------------------
 
     async def _show_card(self) -> None:
         card = self.view.chosen
         if card is None or not self.has_class("card"):
             return
-        try:
-            view = await self._board(lambda board: board.show(card.id))
-        except HermesError as error:
-            self.query_one("#card", Static).update(f"hermes: {error}")
-            return
+        view = await self._board(lambda board: board.show(card.id))
         self.query_one("#card", Static).update("\n".join(_in_full(view, self._now())))
 
     def _again(self) -> None:
-        self.run_worker(self._show_card(), group="card", exclusive=True)
+        self.work(self._show_card(), group="card", only=True)
 
     def on_board_view_moved(self, message: BoardView.Moved) -> None:
         """What stands beside the board follows the cursor."""
@@ -213,14 +205,11 @@ class BoardScreen(Screen[None]):
 
     def _do(self, verb: Coroutine[Any, Any, str]) -> None:
         async def done() -> None:
-            try:
-                said = await verb
-                await self._look()
-            except HermesError as error:
-                said = f"hermes: {error}"
+            said = await verb
+            await self._look()
             self.say(said)
 
-        self.run_worker(done())
+        self.work(done())
 
     def _ask(self, question: str, given: Callable[[str], None], *, empty: bool = False, text: str = "") -> None:
         self.query_one(PromptLine).ask(question, given, empty=empty, text=text)
@@ -323,15 +312,11 @@ class BoardScreen(Screen[None]):
 
     def action_another(self) -> None:
         """Choose another board."""
-        self.run_worker(self._choose_board())
+        self.work(self._choose_board())
 
     async def _choose_board(self) -> None:
         assembly = cast("HermesApp", self.app).assembly
-        try:
-            names = await anyio.to_thread.run_sync(lambda: open_boards(assembly.home, assembly.settings).names())
-        except HermesError as error:
-            self.say(f"hermes: {error}")
-            return
+        names = await anyio.to_thread.run_sync(lambda: open_boards(assembly.home, assembly.settings).names())
 
         def chosen(place: int | None) -> None:
             if place is not None:

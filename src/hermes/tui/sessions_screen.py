@@ -5,16 +5,15 @@ Reading adopts nothing; a session is taken up again by the conversation's own co
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import anyio.to_thread
 from rich.cells import cell_len, set_cell_size
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from hermes.chat.render import one_line, printable, when
@@ -22,11 +21,11 @@ from hermes.chat.sessions_export import FORMATS, files_of, rendered, write_docum
 from hermes.chat.sessions_read import mentions, renamed, whole_of
 from hermes.chat.tailing import entry_lines
 from hermes.core.codec import decode_entry
-from hermes.core.errors import HermesError
 from hermes.store.ops import SessionRow
 from hermes.tui.agents_screen import AgentsScreen
 from hermes.tui.line_list import Cell, LineList
 from hermes.tui.prompt_line import PromptLine
+from hermes.tui.side_screen import SideScreen
 
 if TYPE_CHECKING:
     from hermes.tui.app import HermesApp
@@ -82,7 +81,7 @@ def _fit(text: str, width: int) -> str:
     return set_cell_size(line, width)
 
 
-class SessionsScreen(Screen[None]):
+class SessionsScreen(SideScreen):
     """The sessions of the home, newest first."""
 
     DEFAULT_CSS = """
@@ -132,11 +131,11 @@ class SessionsScreen(Screen[None]):
         """Read the list."""
         self.sessions.focus()
         self.sessions.current = self.host.chat.last_session
-        self.run_worker(self._load())
+        self.work(self._load())
 
     def on_screen_resume(self) -> None:
         """Back from another screen: what was renamed or begun meanwhile is seen."""
-        self.run_worker(self._load())
+        self.work(self._load())
 
     def on_resize(self) -> None:
         """A preview stands beside the list where there is room, else under it, when asked for."""
@@ -152,12 +151,8 @@ class SessionsScreen(Screen[None]):
 
     async def _load(self) -> None:
         store = self.host.assembly.runtime.store
-        try:
-            found = await store.sessions(MOST)
-            unseen = await store.unseen()
-        except HermesError as error:
-            self.say(f"hermes: {error}")
-            return
+        found = await store.sessions(MOST)
+        unseen = await store.unseen()
         self._all = [row for row in found if row.source != "batch"]
         self.sessions.unseen = frozenset(task.session_id for task in unseen)
         self.show()
@@ -177,11 +172,7 @@ class SessionsScreen(Screen[None]):
         seen = f" · {unseen} with results nobody saw (●)" if unseen else ""
         find = f" · find '{one_line(self._search, 40)}'" if self._search else ""
         self.query_one("#sums", Static).update(f"Sessions: {len(rows)} of {len(self._all)}{seen}{find}")
-        self.run_worker(self._preview(), group="preview", exclusive=True)
-
-    def say(self, text: str) -> None:
-        """Tell something on the line under the list."""
-        self.query_one("#said", Static).update(one_line(text, 400))
+        self.work(self._preview(), group="preview", only=True)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -191,30 +182,27 @@ class SessionsScreen(Screen[None]):
             return
         store = self.host.assembly.runtime.store
         lines = [f"{row.session_id}  {when(row.created_at)}  {row.model}", f"folder {row.cwd}"]
-        try:
-            tasks = await store.tasks(row.session_id)
-            lines.append(f"{len(tasks)} tasks, {sum(task.ended_at is None for task in tasks)} not ended")
-            said = [
-                line
-                for task in tasks
-                if task.parent_id is None
-                for _, body in await store.entries(task.task_id)
-                for line in [*entry_lines(decode_entry(body)), ""]
-            ]
-        except HermesError as error:
-            said = [f"hermes: {error}"]
+        tasks = await store.tasks(row.session_id)
+        lines.append(f"{len(tasks)} tasks, {sum(task.ended_at is None for task in tasks)} not ended")
+        said = [
+            line
+            for task in tasks
+            if task.parent_id is None
+            for _, body in await store.entries(task.task_id)
+            for line in [*entry_lines(decode_entry(body)), ""]
+        ]
         cut = [f"… {len(said) - PREVIEW} lines before"] if len(said) > PREVIEW else []
         self.query_one("#preview", Static).update(printable("\n".join([*lines, "", *cut, *said[-PREVIEW:]])))
         self.query_one(VerticalScroll).scroll_end(animate=False)
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         """The preview follows the cursor."""
-        self.run_worker(self._preview(), group="preview", exclusive=True)
+        self.work(self._preview(), group="preview", only=True)
 
     def action_preview(self) -> None:
         """Show or hide what was said."""
         self.toggle_class("preview")
-        self.run_worker(self._preview(), group="preview", exclusive=True)
+        self.work(self._preview(), group="preview", only=True)
 
     def action_agents(self) -> None:
         """The tree of its tasks."""
@@ -234,7 +222,7 @@ class SessionsScreen(Screen[None]):
         def given(text: str) -> None:
             typed(text)
             if text:
-                self.run_worker(self._look_inside(text), group="inside", exclusive=True)
+                self.work(self._look_inside(text), group="inside", only=True)
 
         self.query_one(PromptLine).ask("find: ", given, text=self._search, typed=typed, empty=True)
 
@@ -242,13 +230,9 @@ class SessionsScreen(Screen[None]):
         store, words = self.host.assembly.runtime.store, text.casefold().split()
         rows = [row for row in self._all if not _fits(row, words)]
         for place, row in enumerate(rows, 1):
-            try:
-                if await mentions(store, row.session_id, words):
-                    self._said_in.add(row.session_id)
-                    self.show()
-            except HermesError as error:
-                self.say(f"hermes: {error}")
-                return
+            if await mentions(store, row.session_id, words):
+                self._said_in.add(row.session_id)
+                self.show()
             if text != self._search:
                 return
             self.say(f"looking into what was said: {place} of {len(rows)}")
@@ -276,7 +260,7 @@ class SessionsScreen(Screen[None]):
         row = self.sessions.chosen
         if row is not None:
             self.query_one(PromptLine).ask(
-                "title: ", lambda text: self._do(self._rename(row.session_id, text)), text=row.title
+                "title: ", lambda text: self.work(self._rename(row.session_id, text)), text=row.title
             )
 
     async def _rename(self, session_id: str, title: str) -> None:
@@ -289,7 +273,7 @@ class SessionsScreen(Screen[None]):
         row = self.sessions.chosen
         if row is not None:
             self.query_one(PromptLine).ask(
-                "export to: ", lambda text: self._do(self._export(row.session_id, text)), text=f"{row.session_id}.md"
+                "export to: ", lambda text: self.work(self._export(row.session_id, text)), text=f"{row.session_id}.md"
             )
 
     async def _export(self, session_id: str, name: str) -> None:
@@ -304,15 +288,6 @@ class SessionsScreen(Screen[None]):
         text = rendered(whole, files, form if form in FORMATS else "md")
         await anyio.to_thread.run_sync(write_document, path, text)
         self.say(f"written: {path} ({len(whole.tasks)} tasks)")
-
-    def _do(self, verb: Coroutine[Any, Any, None]) -> None:
-        async def done() -> None:
-            try:
-                await verb
-            except HermesError as error:
-                self.say(f"hermes: {error}")
-
-        self.run_worker(done())
 
     def action_close(self) -> None:
         """End the search, or leave."""

@@ -9,14 +9,13 @@ import anyio
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import Footer, RichLog, Static
 
 from hermes.chat.render import duration, one_line
 from hermes.chat.tailing import entry_lines
 from hermes.chat.tree_text import doing
-from hermes.core.errors import HermesError
 from hermes.core.views import TaskView
+from hermes.tui.side_screen import SideScreen
 from hermes.tui.task_source import TaskSource
 
 __all__ = ["TailScreen"]
@@ -25,13 +24,13 @@ __all__ = ["TailScreen"]
 LOOK_EVERY, KEPT = 0.3, 20_000
 
 
-class TailScreen(Screen[None]):
+class TailScreen(SideScreen):
     """The transcript of a task; it follows while its end is in sight."""
 
     DEFAULT_CSS = """
     TailScreen > .head { height: 1; background: $primary-background; color: $text; text-style: bold; }
     TailScreen > RichLog { height: 1fr; scrollbar-size-vertical: 1; padding: 0 1; }
-    TailScreen > #doing { height: 1; color: $text-muted; }
+    TailScreen > #said { height: 1; color: $text-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,t", "close", "Back"),
@@ -51,13 +50,13 @@ class TailScreen(Screen[None]):
         """Goal, history, what it does now."""
         yield Static(f"{self._task_id}  {one_line(self._goal, 300)}", markup=False, classes="head")
         yield RichLog(wrap=True, max_lines=KEPT, auto_scroll=False)
-        yield Static("", id="doing", markup=False)
+        yield Static("", id="said", markup=False)
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin to look."""
         self.query_one(RichLog).focus()
-        self.run_worker(self._follow())
+        self.work(self._follow())
 
     async def _follow(self) -> None:
         while True:
@@ -66,11 +65,7 @@ class TailScreen(Screen[None]):
 
     async def _look(self) -> None:
         log = self.query_one(RichLog)
-        try:
-            found = await self._source.entries(self._task_id, self._next)
-        except HermesError as error:
-            self.query_one("#doing", Static).update(f"hermes: {error}")
-            return
+        found = await self._source.entries(self._task_id, self._next)
         follow = log.is_vertical_scroll_end
         for position, entry in found:
             for line in entry_lines(entry):
@@ -78,7 +73,7 @@ class TailScreen(Screen[None]):
             self._next = position + 1
         if found and follow:
             log.scroll_end(animate=False)
-        self.query_one("#doing", Static).update(self._state())
+        self.say(self._state())
 
     def _state(self) -> str:
         view = self._source.tree.tasks.get(self._task_id)
@@ -86,7 +81,7 @@ class TailScreen(Screen[None]):
             return ""
         now = self._now()
         parts = [doing(view), duration(view.seconds(now)), "" if view.ended else (view.lines[-1] if view.lines else "")]
-        return one_line(" · ".join(part for part in parts if part), 300)
+        return " · ".join(part for part in parts if part)
 
     def action_close(self) -> None:
         """Back to where one was."""

@@ -1,0 +1,41 @@
+"""What the screens beside the conversation share: one line that tells, and work that ends with the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from textual.css.query import NoMatches
+from textual.screen import Screen
+from textual.widgets import Static
+
+from hermes.chat.render import one_line
+from hermes.core.errors import HermesError
+
+__all__ = ["SideScreen"]
+
+
+class SideScreen(Screen[None]):
+    """A screen with a line called `said` under what it shows."""
+
+    def say(self, text: str) -> None:
+        """Tell something in one line."""
+        line = self.query_one("#said", Static)
+        text = one_line(text, 400)
+        if line.content != text:
+            line.update(text)
+
+    def work(self, verb: Coroutine[Any, Any, None], *, group: str = "default", only: bool = False) -> None:
+        """Do something beside the keys; what fails is said. `only`: the one of this group that was begun last."""
+
+        async def done() -> None:
+            try:
+                try:
+                    await verb
+                except HermesError as error:
+                    self.say(f"hermes: {error}")
+            except NoMatches:
+                if self in self.app.screen_stack:  # else it was left meanwhile, and there is nobody to show it to
+                    raise
+
+        self.run_worker(done(), group=group, exclusive=only)
