@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from hermes.chat.options import GlobalOptions
-from hermes.cli.standing_aside import Aside, describe, go_on, living, stand_aside, wait_for_all
+from hermes.cli.standing_aside import Aside, describe, go_on, living, running, stand_aside, stop_serving, wait_for_all
 from hermes.config import find_home
 from hermes.core.errors import OperatorError
 from hermes.store.hosting import host_alive
@@ -75,7 +75,7 @@ def test_what_runs_in_front_and_behind_stops_and_goes_on(place: Place, monkeypat
         assert other.poll() is None
     place.model.held = False
     said.clear()
-    assert go_on(Path(sys.executable), home, aside.sessions, said.append), said
+    assert go_on(Path(sys.executable), home, aside, said.append), said
     assert f"hermes attach {behind}" in "".join(said)
     root = place.tasks()["root"]["task_id"]
     assert place.json("collect", root, "--timeout", "30")["summary"] == "all is done"
@@ -100,6 +100,21 @@ def test_a_conversation_that_waits_for_its_person_is_left_resumable_and_not_take
         assert empty.wait(30) == 143
         wait_for_all(home, said.append)
         assert said == []
+
+
+def test_a_board_is_not_served_meanwhile_and_then_is_again(place: Place) -> None:
+    began = place.run("-m", "test-model", "kanban", "daemon", "--detach")
+    assert began.code == 0, began.err
+    home, aside, said = find_home({"HERMES_HOME": str(place.home)}), Aside(), list[str]()
+    try:
+        (line,) = running(home)
+        assert line.endswith("serves the board default")
+        stop_serving(home, aside)
+        assert running(home) == [] and aside.boards == ["default"]
+        assert go_on(Path(sys.executable), home, aside, said.append), said
+        assert said == ["the board default is served again"] and len(running(home)) == 1
+    finally:
+        place.run("kanban", "daemon", "--stop")
 
 
 def test_a_stopped_process_keeps_what_it_has_and_the_update_does_not_come(place: Place) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,24 +19,28 @@ from hermes.cli.options import GlobalOptions, Sources, open_sources
 from hermes.cli.reaching import reach, stop_host
 from hermes.config.home import DEFAULT_PROFILE, Home, find_home, profile_names
 from hermes.core.codec import decode_entry
+from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant
+from hermes.kanban.board_lock import BoardLock
 from hermes.runtime.moving import ANSWERS, have_let_go
 from hermes.runtime.rows import stored_spec
 from hermes.store.living import Living, holds, is_ours, living_processes
 from hermes.store.ops import Store
 
-__all__ = ["Aside", "describe", "go_on", "homes", "living", "stand_aside", "wait_for_all"]
+__all__ = ["Aside", "describe", "go_on", "homes", "living", "running", "stand_aside", "stop_serving", "wait_for_all"]
 
 #: Seconds that a process has to end after it let its work go, and again after it was sent a signal.
 LEAVES = 10.0
+DEFAULT_BOARD = "default"
 REASON = "hermes is being updated; hermes attach brings it back here"
 Say = Callable[[str], None]
 
 
 class Aside(msgspec.Struct):
-    """What was stopped: sessions (by profile) whose work is to go on."""
+    """What was stopped and is to go on: sessions by profile, and boards that were served."""
 
     sessions: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    boards: list[str] = msgspec.field(default_factory=list)
 
 
 def homes(home: Home) -> list[Home]:
@@ -48,6 +52,37 @@ def living(home: Home) -> list[tuple[Home, Living]]:
     """Every living process of these homes but this one."""
     found = [(each, one) for each in homes(home) for one in living_processes(each.path, each.database)]
     return [(each, one) for each, one in found if one.pid != os.getpid()]
+
+
+def serving(home: Home) -> list[tuple[str, BoardLock]]:
+    """The boards of this root that a dispatcher serves on this machine."""
+    base = Path(os.environ.get("HERMES_KANBAN_HOME", "").strip() or home.root) / "kanban"
+    places = [(DEFAULT_BOARD, base), *((each.name, each) for each in sorted(base.glob("boards/*")))]
+    locks = [(name, BoardLock(place / "dispatcher.lock")) for name, place in places]
+    return [(name, lock) for name, lock in locks if lock.holder() is not None]
+
+
+def running(home: Home) -> list[str]:
+    """Every process of these homes but this one, in a line each."""
+    lines = [describe(each, one) for each, one in living(home)]
+    for name, lock in serving(home):
+        holder = lock.holder()
+        lines.append(f"process {holder.pid if holder is not None else '?'}: serves the board {name}")
+    return lines
+
+
+def stop_serving(home: Home, aside: Aside) -> None:
+    """End the dispatchers, so that no new worker starts; each is added to `aside`.
+
+    Raises:
+        OperatorError: one does not end.
+    """
+    for name, lock in serving(home):
+        if not lock.end_holder():
+            raise OperatorError(
+                f"the dispatcher of the board {name} does not end; hermes kanban --board {name} daemon --stop"
+            )
+        aside.boards.append(name)
 
 
 def describe(home: Home, one: Living) -> str:
@@ -95,6 +130,9 @@ async def _one(sources: Sources, one: Living, wait: float, answers: float, aside
         return
     async with reach(sources) as remote:
         for session in one.sessions:
+            if any(row.kind == "card" for row in await remote.store.tasks(session)):
+                _ask_to_end(home, one)  # the card goes back to its board, which starts a worker for it again
+                continue
             await have_let_go(remote, session, patience=answers + wait, reason=REASON)
             if await _has_work(remote.store, session):
                 aside.sessions.append((home.profile, session))
@@ -120,8 +158,7 @@ async def _ended(home: Home, leaves: float, say: Say) -> None:
     left = await _wait(home, leaves, frozenset())
     signalled = set()
     for one in left:
-        if one.pid and is_ours(one.pid) and holds(home.path, one):
-            os.kill(one.pid, signal.SIGTERM)
+        if _ask_to_end(home, one):
             signalled.add(one.owner)
     others = frozenset(one.owner for one in left if one.owner not in signalled)
     stay = [*await _wait(home, leaves, others), *(one for one in left if one.owner in others)]
@@ -130,6 +167,14 @@ async def _ended(home: Home, leaves: float, say: Say) -> None:
             f"note: {describe(home, one)} stays: it is another program that uses hermes, or does not react. Nothing "
             "it had goes on in it; start it again."
         )
+
+
+def _ask_to_end(home: Home, one: Living) -> bool:
+    """Send TERM to a process that is proven to be the one that is meant, and this program; False for any other."""
+    if one.pid and is_ours(one.pid) and holds(home.path, one):
+        os.kill(one.pid, signal.SIGTERM)
+        return True
+    return False
 
 
 async def _wait(home: Home, leaves: float, besides: frozenset[str]) -> list[Living]:
@@ -142,26 +187,36 @@ async def _wait(home: Home, leaves: float, besides: frozenset[str]) -> list[Livi
         await anyio.sleep(0.1)
 
 
-def go_on(python: Path, home: Home, sessions: Sequence[tuple[str, str]], say: Say) -> bool:
-    """Let sessions go on in the background, under the program that is installed now; False where one did not."""
+def go_on(python: Path, home: Home, aside: Aside, say: Say) -> bool:
+    """Let what was stopped go on in the background, under the program that is installed now; False if some does not."""
     fine = True
-    for profile, session in sessions:
-        done = subprocess.run(
-            [str(python), "-P", "-m", "hermes.cli.main", "-p", profile, "tasks", "resume", session],
-            env={**os.environ, "HERMES_HOME": str(home.root)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=120,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-        )
-        if done.returncode:
-            fine = False
-            say(f"session {session} waits: {done.stderr.strip()}  Go on: hermes tasks resume {session}")
+    for profile, session in aside.sessions:
+        wrong = _started(python, home, "-p", profile, "tasks", "resume", session)
+        fine = fine and not wrong
+        if wrong:
+            say(f"session {session} waits: {wrong}  Go on: hermes tasks resume {session}")
         else:
             say(f"session {session} goes on in the background: hermes attach {session}")
+    for name in aside.boards:
+        wrong = _started(python, home, "kanban", "--board", name, "daemon", "--detach")
+        fine = fine and not wrong
+        say(f"the board {name} is not served: {wrong}" if wrong else f"the board {name} is served again")
     return fine
+
+
+def _started(python: Path, home: Home, *arguments: str) -> str:
+    """Run a command of the program that is installed now; returns what went wrong, empty for nothing."""
+    done = subprocess.run(
+        [str(python), "-P", "-m", "hermes.cli.main", *arguments],
+        env={**os.environ, "HERMES_HOME": str(home.root)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        encoding="utf-8",
+        errors="replace",
+    )
+    return (done.stderr.strip() or f"exit code {done.returncode}") if done.returncode else ""
 
 
 def wait_for_all(home: Home, say: Say) -> None:

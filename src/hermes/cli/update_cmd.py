@@ -23,7 +23,7 @@ import msgspec
 from hermes.chat.render import printable
 from hermes.cli.installation import Installation, Version, change_commands, find_installation, newest, run
 from hermes.cli.options import GlobalOptions, home_of, options_of, refused
-from hermes.cli.standing_aside import Aside, describe, go_on, homes, living, stand_aside, wait_for_all
+from hermes.cli.standing_aside import Aside, go_on, homes, running, stand_aside, stop_serving, wait_for_all
 from hermes.config import Home
 from hermes.core.errors import OperatorError, TryLater, UsageError
 from hermes.environments.process import DEPTH
@@ -109,13 +109,13 @@ class _Work:
         click.echo(f"{self.installation}\nwould become {target or 'what is there now'}:")
         for command in change_commands(self.installation, target):
             click.echo(f"  {shlex.join(command)}")
-        running = living(self.home)
-        if running:
+        found = running(self.home)
+        if found:
             click.echo(
                 "running now; --wait waits for them, --restart stops them after their step and goes on afterwards:"
             )
-            for each, one in running:
-                click.echo(printable(f"  {describe(each, one)}"))
+            for line in found:
+                click.echo(printable(f"  {line}"))
         else:
             click.echo("no process of this home runs")
         click.echo(f"{self.home.database} is copied beside itself if the new version changes its layout")
@@ -243,27 +243,30 @@ class _Work:
     def _nobody_else(self, *, wait: bool, restart: bool, back: bool = False) -> Iterator[_Outcome]:
         """Within the block no other process of the homes works; afterwards their work goes on.
 
-        `back`: it cannot, the journal is another one.
+        `back`: that of sessions cannot, their journal is another one.
         """
         outcome, aside = _Outcome(), Aside()
-        running = living(self.home)
-        if running:
+        found = running(self.home)
+        if found:
             _say("running now:")
-            for each, one in running:
-                _say(printable(f"  {describe(each, one)}"))
+            for line in found:
+                _say(printable(f"  {line}"))
             if not (wait or restart):
                 wait = _asked()
         try:
-            if running and wait:
+            stop_serving(self.home, aside)
+            if found and wait:
                 wait_for_all(self.home, _say)
-            elif running:
+            elif found:
                 anyio.run(stand_aside, self.options, self.home, aside, _say)
             yield outcome
         finally:
-            if not back and not go_on(self.installation.python, self.home, aside.sessions, _say):
+            if back:
+                for _, session in aside.sessions:
+                    _say(f"session {session} is in the journal that was put aside")
+                aside.sessions.clear()
+            if not go_on(self.installation.python, self.home, aside, _say):
                 outcome.code = 1
-            for _, session in aside.sessions if back else ():
-                _say(f"session {session} is in the journal that was put aside")
 
 
 class _Outcome:
