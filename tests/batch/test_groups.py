@@ -40,7 +40,9 @@ async def test_each_row_runs_so_often_with_seeds_that_differ_and_the_same_tools(
     assert len({row["group_id"] for row in rows}) == 5
     statistics = desk.json("statistics.json")
     assert (statistics["total_prompts"], statistics["total_rollouts"], statistics["kept"]) == (5, 15, 15)
-    assert desk.json("manifest.json")["sampling"]["temperature"] == 0.8
+    manifest = desk.json("manifest.json")
+    assert (manifest["sampling"]["temperature"], manifest["sampling"]["seed"]) == (0.8, 40)
+    assert manifest["rollouts_per_prompt"] == 3 and manifest["distribution_table"]["terminal"] == 80
     assert desk.said[-1].startswith("kept 15 rejected 0 failed 0 pending 0 of 15")
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from hermes.batch.folder import RunFolder, RunMeta, replace_file
 from hermes.batch.record import Record
+from hermes.batch.settings import routing
 from hermes.core.codec import encode_json
 from hermes.core.model import ModelProfile
 
@@ -49,7 +50,7 @@ def write_manifest(
     """
     settings = meta.settings
     sampling = {
-        name: getattr(settings, name, None)
+        name: getattr(settings, name)
         for name in ("temperature", "top_p", "seed", "max_tokens", "max_turns", "reasoning_effort")
     }
     content: dict[str, Any] = {
@@ -63,10 +64,12 @@ def write_manifest(
         "models_used": dict(fold.models.most_common()),
         "sampling": sampling,
         "distribution": settings.distribution,
+        "distribution_table": meta.table,
+        "routing": routing(settings),
         "toolsets_drawn": dict(sorted(fold.toolsets.items())),
         "draws": [{"toolsets": list(names), "rollouts": count} for names, count in fold.draws.most_common(100)],
         "tools": tools,
-        "rollouts_per_prompt": getattr(settings, "rollouts_per_prompt", 1),
+        "rollouts_per_prompt": settings.rollouts_per_prompt,
         "prices": None if profile is None else _prices(profile),
         "filters": msgspec.to_builtins(meta.filters),
         # Token ids and log-probabilities come from an engine that serves the weights; hosted endpoints give neither.
