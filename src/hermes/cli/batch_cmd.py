@@ -66,7 +66,11 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command(epilog=_EXAMPLES)
-@_option("dataset_file", metavar="PATH", help='JSONL, one object a line: {"prompt": …}, optional cwd and toolsets.')
+@_option(
+    "dataset_file",
+    metavar="PATH",
+    help='JSONL, one object a line: {"prompt": …}, optional cwd, toolsets, verifier, image.',
+)
 @_option("run_name", metavar="NAME", help="Names the folder data/NAME.")
 @_option("batch_size", type=int, metavar="N", help="Rows in one batch file (10).")
 @_option("model", metavar="MODEL", help="Model of all rows; `embedded` is the local one.")
