@@ -168,6 +168,8 @@ def put_plan(
                 workspace_path=card.workspace_path,
                 tenant=card.tenant,
                 priority=card.priority,
+                budget_usd=card.budget_usd,
+                budget_tokens=card.budget_tokens,
                 check_command=check if card.workspace_kind != "scratch" else None,
             ),
             needs=each.parents,
