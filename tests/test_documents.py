@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,20 @@ from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import Request, serve_in_thread
 
 ROOT = Path(__file__).resolve().parent.parent
-_BLOCK = re.compile(r"(?:<!-- not executed: (?P<why>[^>]+) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```", re.DOTALL)
+_BLOCK = re.compile(
+    r"(?:<!-- not executed: (?P<why>[^>]+) -->\n|<!-- (?P<more>goes on) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```",
+    re.DOTALL,
+)
 #: What `make run` and `make test` are is held by the release check itself; they cannot run inside the tests.
 _OUTSIDE = ("make run ", "make test ")
+#: What an orchestrator makes of any goal.
+PLAN = {
+    "fanout": True,
+    "tasks": [
+        {"title": "Look", "body": "Look at all three.", "assignee": "researcher", "acceptance": "A list."},
+        {"title": "Sum up", "body": "Sum up.", "assignee": "coder", "acceptance": "A page.", "parents": [0]},
+    ],
+}
 
 
 def _examples() -> list[tuple[str, str, str]]:
@@ -25,6 +38,10 @@ def _examples() -> list[tuple[str, str, str]]:
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for number, block in enumerate(_BLOCK.finditer(path.read_text(encoding="utf-8")), 1):
             code = block["code"]
+            if block["more"]:  # a tutorial: what was done before is still there
+                name, language, before = found.pop()
+                found.append((name, language, before + code))
+                continue
             if block["why"] or block["language"] not in ("bash", "python") or code.startswith(_OUTSIDE):
                 continue
             found.append((f"{path.name}-{number}", block["language"], code))
@@ -33,12 +50,45 @@ def _examples() -> list[tuple[str, str, str]]:
 
 def _answer(request: Request) -> Reply:
     """A model that looks once and then answers, with reasoning, as a good one would."""
+    if "Plan this goal as cards" in request.first_user:
+        return reply(json.dumps(PLAN))
+    if "kanban_complete" in request.tools:
+        return _at_a_card(request)
     if request.turn == 0 and "terminal" in request.tools:
         return reply(thinking="I look first.", calls=[call("terminal", command="ls")])
     return reply("There are some files here.", thinking="I have seen the files.")
 
 
-@pytest.mark.parametrize(("language", "code"), [pytest.param(*rest, id=name) for name, *rest in _examples()])
+def _at_a_card(request: Request) -> Reply:
+    """A worker that asks where its card says so, writes a file, and completes; a reviewer that is content."""
+    said = " ".join(str(message.get("content")) for message in request.messages)
+    called = [
+        each["function"]["name"]
+        for message in request.messages
+        if message.get("role") == "assistant"
+        for each in message.get("tool_calls") or ()
+    ]
+    if "kanban_complete" in called or ("kanban_block" in called and "Answer to" not in said):
+        return reply("That is all.")
+    if "Ask which" in request.first_user and "kanban_block" not in called:
+        return reply(calls=[call("kanban_block", reason="SQLite or PostgreSQL?", kind="needs_input")])
+    if "You review this card" in request.first_user:
+        return reply(calls=[call("kanban_complete", summary="It is good.")])
+    if "terminal" not in called:
+        keep = "if [ -e .git ]; then git add greeting.txt && git commit -qm 'Say hello'; fi"
+        return reply(calls=[call("terminal", command=f"echo hello > greeting.txt; {keep}")])
+    return reply(calls=[call("kanban_complete", summary="It is written.", result="hello")])
+
+
+def _parameters() -> list[Any]:
+    """The examples; those in which several processes work one after the other get more time."""
+    longer = pytest.mark.timeout(180)
+    return [
+        pytest.param(*rest, id=name, marks=longer if "hermes kanban" in rest[1] else ()) for name, *rest in _examples()
+    ]
+
+
+@pytest.mark.parametrize(("language", "code"), _parameters())
 def test_example_runs(language: str, code: str, tmp_path: Path, home: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -63,9 +113,13 @@ def test_example_runs(language: str, code: str, tmp_path: Path, home: Path) -> N
             "PYTHONPATH": str(ROOT / "src"),
         }
         command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
-        done = subprocess.run(
-            command, cwd=work, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50
-        )
+        try:
+            done = subprocess.run(
+                command, cwd=work, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+            )
+        finally:
+            if "daemon --detach" in code:  # of an example that failed half-way nothing may go on
+                subprocess.run([tools / "hermes", "kanban", "daemon", "--stop"], env=environ, check=False, timeout=50)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
