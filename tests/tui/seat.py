@@ -82,13 +82,19 @@ async def seat(
     size: tuple[int, int] = (80, 24),
     resume: str = "",
     memory: bool = True,
+    workspace: str = "",
     **settings: Any,
 ) -> AsyncIterator[Seat]:
     """Open the program on a model; whoever leaves the block quits it."""
     async with open_lab(model, workspace=path, settings=settings, memory=memory) as lab:
         composer = ScreenComposer(lab.assembly, run=lambda app: app.run_async(headless=True, size=size))
         chat = Chat(
-            lab.assembly, composer, workspace=str(path), resume=resume, stage=composer.feed, tell=composer.feed.tell
+            lab.assembly,
+            composer,
+            workspace=workspace or str(path),
+            resume=resume,
+            stage=composer.feed,
+            tell=composer.feed.tell,
         )
         composer.attach(chat)
         there = Seat(chat, composer, lab)

@@ -353,14 +353,14 @@ class Chat:
         else:
             self.screen.note(f"no turn runs{going}. Ctrl+C again within {TWICE:g} s leaves")
 
-    def interrupt_turn(self) -> bool:
-        """Stop the turn and no task; False when none runs."""
+    def interrupt_turn(self) -> None:
+        """Stop the turn and no task."""
         if self.own.stop():
-            return True
-        if self.session is None or not self.session.interrupt():
-            return False
-        self.screen.note("⏹ turn interrupted")
-        return True
+            return
+        if self.session is not None and self.session.interrupt():
+            self.screen.note("⏹ turn interrupted")
+        elif self.turn_runs:
+            self.screen.note("the turn is only beginning: press it again")
 
     async def stop(self) -> None:
         """Stop the turn and every task, and report each."""

@@ -148,7 +148,7 @@ class HermesApp(App[None]):
         return True
 
     def _ask_leaving(self) -> None:
-        lines = [f"  {line}" for line in running_lines(self.chat, self.size.width - 12)]
+        lines = [f"  {line}" for line in running_lines(self.chat, self.size.width - 20)]
         self.push_screen(LeaveScreen(lines), self._left)
 
     def _left(self, word: str | None) -> None:

@@ -53,7 +53,6 @@ class ChatScreen(Screen[None]):
         Binding("escape", "back", "stop the turn", show=False, priority=True),
         Binding("f8", "fold_dock", "fold tasks", priority=True),
         Binding("f7", "report", "newest report", priority=True),
-        Binding("ctrl+g", "editor", "your editor", priority=True),
         Binding("ctrl+o", "details", "open all", priority=True),
         Binding("shift+up", "scroll(-1)", show=False, priority=True),
         Binding("shift+down", "scroll(1)", show=False, priority=True),
@@ -254,7 +253,8 @@ class ChatScreen(Screen[None]):
         """Open the newest calls and thoughts, or close all."""
         self.transcript.unfold()
 
-    async def action_editor(self) -> None:
+    @on(Prompt.Edited)
+    async def _edit(self) -> None:
         """Ctrl+G: the text in the person's own editor."""
         try:
             self.prompt.put(await edited(self.app, self.prompt.whole, os.environ))

@@ -72,6 +72,7 @@ class Prompt(TextArea):
         "up": "action_up",
         "down": "action_down",
         "ctrl+u": "action_clear",
+        "ctrl+g": "action_edit",
         **dict.fromkeys(("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"), "action_newline"),
     }
 
@@ -82,6 +83,9 @@ class Prompt(TextArea):
             super().__init__()
             self.text = text
             self.shown = shown
+
+    class Edited(Message):
+        """The person wants another editor."""
 
     class Pressed(Message):
         """Tab with nothing to insert: the person wants to go elsewhere."""
@@ -136,6 +140,10 @@ class Prompt(TextArea):
     def action_newline(self) -> None:
         """Begin another line."""
         self.insert("\n")
+
+    def action_edit(self) -> None:
+        """Ask for another editor."""
+        self.post_message(self.Edited())
 
     def action_clear(self) -> None:
         """Empty the editor."""

@@ -14,7 +14,11 @@ Screen { background: $background; }
 #transcript .fold.failed { color: $text-error; }
 #transcript .fold.child { color: $foreground; }
 #transcript .fold-body { margin: 0 0 1 2; padding: 0 1; border-left: solid $primary 40%; background: $surface; }
-#transcript .answer { margin: 0; padding: 0; background: $background; }
+#transcript .answer { margin: 1 0 0 0; padding: 0; background: $background; }
+#transcript MarkdownH1, #transcript MarkdownH2, #transcript MarkdownH3, #transcript MarkdownH4 {
+  content-align: left middle; margin: 0 0 1 0; padding: 0; color: $primary; text-style: bold; }
+#transcript MarkdownFence { margin: 0 0 1 0; }
+#transcript .fold-body MarkdownParagraph { margin: 0; }
 #transcript .panel { margin: 1 0; padding: 0 1; border: round $primary 60%; background: $background; }
 #dock { height: auto; padding: 0 1; background: $surface; display: none; }
 #ask { height: auto; padding: 0 1; background: $panel; border-left: thick $warning; display: none; }

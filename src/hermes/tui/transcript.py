@@ -136,6 +136,11 @@ class Transcript(VerticalScroll, can_focus=True):
         """Stay at the newest line until the person scrolls away."""
         self.anchor()
 
+    def on_resize(self) -> None:
+        """Stay at the newest line in another size, unless the person is looking further up."""
+        if self.is_anchored:
+            self.scroll_end(animate=False)
+
     async def show(self, items: Sequence[Item]) -> None:
         """Add items."""
         for item in items:

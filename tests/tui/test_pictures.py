@@ -1,0 +1,110 @@
+"""What the conversation looks like, held against kept pictures of text.
+
+`PICTURES=write` takes them anew, to be looked at; `PICTURES=/some/folder` also puts SVG files there, with colours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from hermes.core.messages import Usage
+from hermes.testing.scripted import ScriptedModel, call, hang, reply
+from hermes.tui.leave_screen import LeaveScreen
+from tests.tui.seat import Seat, seat
+
+pytestmark = pytest.mark.anyio
+
+ANSWER = """Three things stand out in **`parser.py`**:
+
+1. the file is read *twice*
+2. errors lose their line
+3. nothing is ever closed
+
+| function | lines | risk |
+|---|---|---|
+| `read` | 120 | high |
+| `join` | 14 | low |
+
+```python
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+```
+
+> Each child looks at one of them.
+"""
+#: What is never the same twice, by what stands for it: as long, so that nothing moves.
+NEVER_THE_SAME = {
+    r"\d{8}_\d{6}_[0-9a-f]{6}": "20260101_120000_abcdef",
+    r"(async|bg)_[0-9a-f]{8}": r"\1_01234567",
+    r"\b\d\.\ds": "1.0s",
+    r"4m 5\ds": "4m 59s",
+    r"\d+\.\d ms late": "0.1 ms late",
+}
+
+
+def picture(at: Seat, name: str) -> None:
+    """Hold the screen against the kept picture of that name and size."""
+    width, height = at.app.size
+    text = at.text
+    for real, other in NEVER_THE_SAME.items():
+        text = re.sub(real, other, text)
+    text = re.sub(r"[▂▃▄▅▆▇█▁ ]*$", "", text, flags=re.MULTILINE)  # the scroll bar
+    path = Path(__file__).parent / "pictures" / f"{name}_{width}x{height}.txt"
+    if wish := os.environ.get("PICTURES"):
+        path.write_text(text + "\n", encoding="utf-8")
+        if "/" in wish:
+            with at.app._context():
+                svg = at.app.export_screenshot(title="hermes")
+            (Path(wish) / f"{name}_{width}x{height}.svg").write_text(svg, encoding="utf-8")
+    assert text.splitlines() == path.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_the_conversation(tmp_path: Path, size: tuple[int, int]) -> None:
+    spawn = reply(
+        ANSWER,
+        thinking="Where does the time go?",
+        calls=[call("delegate_task_async", goal=f"look at {part}") for part in ("read", "join", "close")],
+        usage=Usage(input=1_200, output=300, cost_usd=0.0123),
+    )
+    scripts = {"look at read": [hang()], "look at join": [hang()], "look at close": [reply("# Closed\n\nnothing is")]}
+    model = ScriptedModel("m", [spawn, hang()], scripts=scripts)
+    async with seat(model, tmp_path, size=size, workspace="/tmp") as at:
+        await at.send("What is wrong with parser.py?")
+        await at.until(lambda: model.in_flight == 3 and "✓ look at close" in at.text)
+        await at.until(lambda: at.text.count("running model") == 2)
+        at.screen.prompt.insert("and ")
+        await at.pilot.pause()
+        picture(at, "chat")
+        at.screen.prompt.text = ""
+        await at.press("f7")
+        await at.press(*"/st")
+        await at.sees("/steer")
+        picture(at, "chat_choices")
+        await at.press("escape")
+        at.screen.prompt.text = ""
+        await at.press("ctrl+q")
+        await at.until(lambda: isinstance(at.app.screen, LeaveScreen))
+        await at.pilot.pause()
+        picture(at, "leave")
+        await at.press("escape")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_a_question(tmp_path: Path, size: tuple[int, int]) -> None:
+    dig = reply(calls=[call("delegate_task_async", goal="clean the build folder")])
+    scripts = {"clean": [reply(calls=[call("terminal", command="rm -rf build/cache")]), reply("no")]}
+    model = ScriptedModel("m", [dig, reply("A child does it."), reply("well")], scripts=scripts)
+    async with seat(model, tmp_path, size=size, workspace="/tmp") as at:
+        await at.send("Clean up, please.")
+        await at.sees("wants terminal: rm -rf build/cache")
+        await at.sees("counts as no in 4m 5")
+        await at.quiet()
+        picture(at, "question")
+        await at.until(lambda: at.screen._ask.takes("n", at.chat.now()))
+        await at.press("n")
+        await at.sees("well")
