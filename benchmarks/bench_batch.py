@@ -30,6 +30,7 @@ from hermes.batch.progress import LineDisplay
 from hermes.batch.rollout import Engine, RolloutRequest, RolloutResult
 from hermes.batch.run import StopSwitch
 from hermes.batch.settings import BatchSettings
+from hermes.core.messages import Assistant, Text, User
 from hermes.core.model import ModelProfile, ModelRequest
 from hermes.providers.http import HttpSession
 from hermes.providers.openai_chat import Endpoint, OpenAIChat
@@ -70,10 +71,13 @@ async def ours(base_url: str, rows: int, recorded: Path | None = None) -> dict[s
         @asynccontextmanager
         async def open_engine(_: BatchSettings) -> AsyncIterator[Engine]:
             async with runtime(
-                folder, base_url, {}, model=model, memory=True, traceless=True, state_root=folder / "state"
+                folder, base_url, {}, model=model, journal=folder / "run.db", state_root=folder / "state"
             ) as opened:
                 choice = ModelChoice(name=MODEL, provider="custom", base_url=base_url)
-                engine = RuntimeEngine(opened.runtime, model=opened.model, choice=choice, ceiling=("terminal",))
+                engine = RuntimeEngine(
+                    opened.runtime, model=opened.model, choice=choice, ceiling=("terminal",), recovery=opened.recovery
+                )
+                await engine.look()
                 timed.append(Timed(engine))
                 yield timed[-1]
 
@@ -189,6 +193,10 @@ def figures(given: Options) -> list[Figure]:
     both = [(mine["own"] + mine["commands"]) / rows * 1e3 for _, mine in pairs]
     plain_own = statistics.median(plain["own"] / rows * 1e3 for plain, _ in pairs)
     plain_both = statistics.median((plain["own"] + plain["commands"]) / rows * 1e3 for plain, _ in pairs)
+    finished = 2_000 if given.quick else 100_000
+    again = part(__file__, "resumed", "", str(finished))
+    if again["touched"] or again["asked"] != 1:
+        raise SystemExit(f"a resumed run touched {again['touched']} finished files and asked for {again['asked']} rows")
     name = f"batch of {rows}, {WORKERS} workers"
     return [
         Figure(
@@ -204,11 +212,86 @@ def figures(given: Options) -> list[Figure]:
             name=f"{name}: CPU a prompt with its commands", bar=10, measured=statistics.median(both), unit="ms",
             note=f"bare runner {plain_both:.1f}",
         ),
+        Figure(
+            name=f"batch --resume on {finished:,} finished rows of 5 KB", bar=5, measured=again["seconds"], unit="s",
+            note="until the row that is left is asked for; no finished file is touched",
+        ),
     ]  # fmt: skip
+
+
+#: Bytes of a finished row.
+ROW_BYTES = 5_000
+
+
+async def resumed(rows: int) -> dict[str, Any]:
+    """Seconds until a run with so many finished rows asks for the one that is left."""
+    with scratch() as folder:
+        dataset = folder / "prompts.jsonl"
+        dataset.write_text("".join(json.dumps({"prompt": f"part {n:06d}"}) + "\n" for n in range(rows + 1)))
+        engine = Instant(rows)
+
+        async def start(**more: Any) -> int:
+            return await run_job(
+                JobOptions(given={"run_name": "r", "num_workers": 64, **more}, resume=engine.asked > 0, yes=True),
+                open_engine=engine.open,
+                display=LineDisplay(lambda _: None),
+                say=lambda _: None,
+                switch=StopSwitch(),
+                data_dir=folder / "data",
+            )
+
+        await start(dataset_file=str(dataset))
+        finished = {path: path.stat().st_mtime_ns for path in (folder / "data" / "r").glob("batch_*.jsonl")}
+        engine.failing, began = False, time.perf_counter()
+        await start()
+        touched = sum(path.stat().st_mtime_ns != at for path, at in finished.items())
+    return {"seconds": engine.began - began, "touched": touched, "asked": engine.asked}
+
+
+class Instant:
+    """An engine that answers at once with a row of `ROW_BYTES`; the last row fails while it is `failing`."""
+
+    model, thinking, toolsets = MODEL, True, {"terminal": ("terminal",), "file": ("read_file",), "web": ("web_search",)}
+
+    def __init__(self, rows: int) -> None:
+        self.rows, self.failing, self.began, self.asked = rows, True, 0.0, 0
+
+    def redact(self, data: bytes) -> bytes:
+        return data
+
+    def begun(self) -> tuple[str, ...]:
+        return ()
+
+    def keep_only(self, names: Any) -> None:
+        """Nothing is half-done here."""
+
+    def settled(self, key: str, attempt: int) -> None:
+        """Nothing is kept to go on from."""
+
+    def spent(self) -> tuple[int, float]:
+        return 0, 0.0
+
+    def waiting_for(self) -> str:
+        return ""
+
+    @asynccontextmanager
+    async def open(self, _: BatchSettings) -> AsyncIterator[Any]:
+        self.asked, self.began = 0, 0.0
+        yield self
+
+    async def run(self, request: RolloutRequest) -> RolloutResult:
+        self.asked += 1
+        self.began = self.began or time.perf_counter()
+        if self.failing and request.index == self.rows:
+            return RolloutResult(state="failed")
+        answer = Assistant(text="x" * ROW_BYTES, thinking="I see.")
+        return RolloutResult(state="completed", entries=(User(content=(Text(request.prompt),)), answer))
 
 
 async def run_part(name: str, base_url: str, rows: str, *more: str) -> dict[str, Any]:
     """One part, in this process."""
+    if name == "resumed":
+        return await resumed(int(rows))
     if name == "bare":
         return await bare(base_url, int(rows), Path(more[0]))
     return await ours(base_url, int(rows), Path(more[0]) if more else None)

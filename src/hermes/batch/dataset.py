@@ -250,11 +250,11 @@ def _stripped(number: int, raw: bytes) -> bytes:
 
 
 def _row(number: int, line: bytes, modules: Collection[str]) -> tuple[DatasetRow, int]:
-    value = _decode(line)
+    value, whole = _decode(line)
     if not isinstance(value, dict):
         raise _BadLine(f'not an object but {_kind(value)}; write {{"prompt": …}}')
     scrubbed = [0]
-    source = _scrub(value, scrubbed)
+    source = value if whole else _scrub(value, scrubbed)
     prompt, before, system = _asked(source)
     image = _text(source, "docker_image") or _text(source, "image")
     return (
@@ -308,15 +308,16 @@ def _conversation(messages: Any) -> tuple[str, tuple[dict[str, str], ...], str]:
     return said[-1]["content"], tuple(said[:-1]), "\n\n".join(system)
 
 
-def _decode(line: bytes) -> Any:
+def _decode(line: bytes) -> tuple[Any, bool]:
+    """The value of a line, and whether it is known to hold no lone surrogate."""
     try:
-        return msgspec.json.decode(line)
+        return msgspec.json.decode(line), True
     except msgspec.DecodeError:
         pass  # msgspec takes no lone surrogates and names no column: the standard parser decides
     except RecursionError:
         raise _BadLine("nested too deeply") from None
     try:
-        return json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        return json.loads(line.decode("utf-8"), parse_constant=_no_constant), False
     except UnicodeDecodeError as error:
         raise _BadLine(f"not UTF-8 (byte {error.start + 1} is 0x{line[error.start]:02x})") from None
     except json.JSONDecodeError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hermes.batch.estimate import estimate, estimate_lines
-from hermes.batch.job import JobOptions, prepare
+from hermes.batch.prepare import JobOptions, prepare
 from hermes.batch.settings import BatchSettings
 from hermes.core.model import ModelProfile
 

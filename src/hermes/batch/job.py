@@ -12,67 +12,36 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
-from typing import Any
 
 import anyio
 import msgspec
 
 from hermes.batch import steering
-from hermes.batch.accounts import NO_FAILURE, Allowed, balance, redo_reasons, rejected_keys
+from hermes.batch.accounts import Allowed, balance
 from hermes.batch.attempt import Attempts
-from hermes.batch.checkpoint import is_damaged
-from hermes.batch.dataset import Dataset, read_dataset
 from hermes.batch.distribution import Draw, distribution, table_of
 from hermes.batch.draws import Drawn, Draws
-from hermes.batch.folder import SCHEMA, RunFolder, RunMeta, Session
+from hermes.batch.folder import SCHEMA, RunMeta, Session
 from hermes.batch.identity import fingerprint, session_name
 from hermes.batch.merge import merge, offered_tools
 from hermes.batch.output import restore_batches
-from hermes.batch.plan import Item, Mark, Plan, plan_new, plan_resume
-from hermes.batch.prefill import read_prefill
+from hermes.batch.plan import Item, Mark
+from hermes.batch.prepare import JobOptions, Prepared, prepare
 from hermes.batch.progress import Display, Progress
 from hermes.batch.reasoning import SCRATCHPAD_REQUEST
-from hermes.batch.record import RecordIndex, open_index
 from hermes.batch.rollout import Engine
 from hermes.batch.run import Ask, BatchRun, StopSwitch
-from hermes.batch.settings import BatchSettings, new_settings, resumed_settings, stored
-from hermes.batch.summary import StopCause, describe_existing, exit_code, last_lines
+from hermes.batch.settings import BatchSettings, stored
+from hermes.batch.settled import is_settled, take_counts
+from hermes.batch.summary import StopCause, exit_code, last_lines
 from hermes.batch.threads import Threads
 from hermes.core.clock import NO_HOLD, Hold
-from hermes.core.errors import OperatorError, UsageError
+from hermes.core.errors import OperatorError
 
-__all__ = ["JobOptions", "OpenEngine", "prepare", "run_job"]
+__all__ = ["JobOptions", "OpenEngine", "run_job"]
 
 #: Opens the engine for the settings of a run; what cannot be opened raises, before anything is written.
 OpenEngine = Callable[[BatchSettings], AbstractAsyncContextManager[Engine]]
-
-
-class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start was asked for. `given` holds the settings by name (fields of `BatchSettings`; None = not given);
-    the others are wishes for this start alone. `retry` are kinds of failures to run again though they would last,
-    `redo` what of the ended rollouts (`rejected:REASON`); `allowed` failures leave the exit code at 0.
-    `tables` are distributions beside the built-in ones."""
-
-    given: Mapping[str, Any]
-    resume: bool = False
-    overwrite: bool = False
-    accept_changes: bool = False
-    yes: bool = False
-    retry: tuple[str, ...] = ()
-    tables: Mapping[str, Mapping[str, float]] = {}
-    redo: tuple[str, ...] = ()
-    allowed: Allowed = NO_FAILURE
-
-
-class _Prepared(msgspec.Struct, kw_only=True):
-    settings: BatchSettings
-    folder: RunFolder
-    meta: RunMeta | None
-    index: RecordIndex
-    plan: Plan
-    dataset: Dataset
-    prefill: tuple[Mapping[str, str], ...]
-    notes: list[str]
 
 
 async def run_job(
@@ -110,77 +79,15 @@ async def run_job(
         return await session.end(cause, display, say, threads)
 
 
-def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> _Prepared:
-    """Look at everything that can be wrong with the input, and plan. `held` takes the lock; None: nothing is held."""
-    given = options.given
-    if options.resume and options.overwrite:
-        raise UsageError("--resume and --overwrite exclude each other: go on with the old run, or move it aside.")
-    name = given.get("run_name")
-    folder = RunFolder(data_dir, name or "")
-    meta = None
-    if options.resume:
-        if not name:
-            raise UsageError("no run name: --resume goes on with the run that --run_name names.")
-        meta = folder.read_meta()
-        if meta is None:
-            raise UsageError(f"there is no run {name!r} in {data_dir} to resume. {_known_runs(data_dir)}")
-        settings = resumed_settings(given, meta.settings)
-    else:
-        settings = new_settings(given)
-        if folder.has_run() and not options.overwrite:
-            raise UsageError(describe_existing(folder, folder.read_meta(), given))
-    dataset = read_dataset(Path(settings.dataset_file), settings.max_samples, settings.verifier_modules)
-    prefill = read_prefill(settings.prefill_messages_file)
-    if held is not None:
-        held.callback(dataset.rows.close)
-        held.enter_context(folder.locked())
-    index = RecordIndex() if meta is None else open_index(folder.records_path)
-    if meta is None:
-        plan = plan_new(dataset, settings.rollouts_per_prompt)
-    else:
-        plan = plan_resume(
-            dataset,
-            folder.read_rows(),
-            index,
-            rollouts=settings.rollouts_per_prompt,
-            accept_changes=options.accept_changes,
-            retry=options.retry,
-            redo=rejected_keys(folder, index, redo_reasons(options.redo)),
-        )
-    notes = []
-    if dataset.replaced_surrogates:
-        count = dataset.replaced_surrogates
-        texts = "1 text of the dataset holds" if count == 1 else f"{count} texts of the dataset hold"
-        notes.append(f"{texts} half characters (lone surrogates); they were replaced.")
-    if plan.lasting:
-        notes.append(f"{plan.lasting} failed rows would fail again and are left alone; --retry=KIND runs them anyhow.")
-    if meta is not None and is_damaged(folder.path):
-        notes.append("checkpoint.json is damaged; it is made anew from the records.")
-    return _Prepared(
-        settings=settings,
-        folder=folder,
-        meta=meta,
-        index=index,
-        plan=plan,
-        dataset=dataset,
-        prefill=prefill,
-        notes=notes,
-    )
-
-
-def _known_runs(data_dir: Path) -> str:
-    names = sorted(path.parent.name for path in data_dir.glob("*/run.json"))
-    known = f"Runs there: {', '.join(names[:10])}. " if names else ""
-    return f"{known}Leave out --resume to start it."
-
-
 async def _finish_only(
-    prepared: _Prepared, allowed: Allowed, say: Callable[[str], None], wall: Callable[[], float], threads: Threads
+    prepared: Prepared, allowed: Allowed, say: Callable[[str], None], wall: Callable[[], float], threads: Threads
 ) -> int:
-    """Nothing is left to run: make every file anew, so that a finished run looks the same however it got there."""
+    """Nothing is left to run: make every file anew that is not as the last session left it, so that a finished run
+    looks the same however it got there."""
     meta = prepared.meta
     assert meta is not None  # a new run has rows
     session = _Session(prepared, meta, None, wall, allowed)
+    session.settled = not prepared.plan.changes and await threads.run(is_settled, prepared.folder, meta)
     await threads.run(session.restore)
     say("nothing is left to run")
     return await session.end(None, None, say, threads)
@@ -191,7 +98,7 @@ class _Session:
 
     def __init__(
         self,
-        prepared: _Prepared,
+        prepared: Prepared,
         meta: RunMeta,
         draws: Draws | None,
         wall: Callable[[], float],
@@ -204,6 +111,8 @@ class _Session:
         self.wall = wall
         self.notes: list[str] = []
         self.offered: list[str] = []
+        #: Nothing has been touched since the last session ended.
+        self.settled = False
         #: Rows (index, rollout) that are run again though they are done.
         self.anew: set[tuple[int, int]] = set()
         #: Rollouts of the plan that an earlier process left half-done, or this one does.
@@ -217,7 +126,7 @@ class _Session:
 
     @classmethod
     def begin(
-        cls, prepared: _Prepared, engine: Engine, options: JobOptions, held: ExitStack, wall: Callable[[], float]
+        cls, prepared: Prepared, engine: Engine, options: JobOptions, held: ExitStack, wall: Callable[[], float]
     ) -> _Session:
         """Write down what is going to be done, and bring the folder into order."""
         available = engine.toolsets
@@ -250,6 +159,7 @@ class _Session:
         )
         session = cls(prepared, meta, draws, wall, options.allowed)
         session.half_done = session.of_plan(engine.begun())
+        session.settled = old is not None and is_settled(prepared.folder, old)
         session.notes = _notes(prepared, drawn, table.missing)
         if session.half_done:
             session.notes.append(f"{len(session.half_done)} half-done rollouts go on from their last step")
@@ -262,7 +172,7 @@ class _Session:
         plan = self.prepared.plan
         entry = Session(
             started_at=self.started,
-            dataset=fingerprint(row.row_id for row in plan.rows),
+            dataset=fingerprint(plan.rows.ids()),
             rows=len(plan.rows),
             base_url=record.base_url,
             num_workers=record.num_workers,
@@ -270,7 +180,8 @@ class _Session:
         )
         self.meta = msgspec.structs.replace(self.meta, sessions=(*self.meta.sessions, entry))
         steering.forget(self.prepared.folder)
-        self.prepared.folder.write_rows(plan.rows)
+        if plan.changes or not self.prepared.folder.rows_path.exists():
+            self.prepared.folder.write_rows(plan.rows)
         self.prepared.folder.write_meta(self.meta)
 
     def restore(self) -> None:
@@ -281,6 +192,8 @@ class _Session:
         if self.earlier:
             marks = prepared.plan.items.marks()
             self.anew = {(mark.index, mark.rollout) for mark in marks if mark.key in self.earlier}
+        if self.settled and not self.anew:
+            return
         done = restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size, self.anew)
         if str(done):
             self.notes.append(f"put right after the last stop: {done}")
@@ -357,6 +270,9 @@ class _Session:
 
     def _merge(self, cause: StopCause | None) -> None:
         prepared = self.prepared
+        if self.draws is None and self.settled and take_counts(prepared.folder, self.progress):
+            balance(self.progress, prepared.plan.rows, prepared.settings.rollouts_per_prompt, prepared.index)
+            return
         if not prepared.settings.keep_workspaces:
             prepared.folder.remove_workspaces(self._kept())
         if not self.half_done:
@@ -385,7 +301,7 @@ def _system(settings: BatchSettings, thinking: bool) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _notes(prepared: _Prepared, drawn: Drawn, missing: tuple[str, ...]) -> list[str]:
+def _notes(prepared: Prepared, drawn: Drawn, missing: tuple[str, ...]) -> list[str]:
     notes = [note for note in prepared.notes if note.startswith("the old run was moved")]
     plan, settings = prepared.plan, prepared.settings
     if prepared.meta is not None:

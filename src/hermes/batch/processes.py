@@ -25,8 +25,10 @@ __all__ = ["ProcessEngine", "open_processes"]
 DEATHS = 3
 #: Seconds in which a process has to open its engine, one before it that is still ending included.
 OPENING = 60.0
-#: Seconds that a stopped rollout gets to end its commands, and a process at the end of the run.
+#: Seconds that a stopped rollout gets to end its commands.
 STOP_GRACE = 5.0
+#: Seconds that a process gets to end by itself at the end of the run; killed, it loses nothing that is not kept.
+END_GRACE = 1.5
 
 
 class _Job:
@@ -99,7 +101,7 @@ class _Worker:
                 pass  # it died; what that means is decided by whoever waits for it
             finally:
                 self._process = None
-                with anyio.CancelScope(shield=True), anyio.move_on_after(STOP_GRACE):
+                with anyio.CancelScope(shield=True), anyio.move_on_after(END_GRACE / 3):
                     if process.stdin is not None:
                         await process.stdin.aclose()
                     await process.wait()
@@ -316,7 +318,7 @@ async def open_processes(
         except Exception as error:  # noqa: BLE001  raised below, where no group wraps it
             failure = error
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(2 * STOP_GRACE):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(END_GRACE):
                 for worker in workers:
                     await worker.close()
                 for worker in workers:

@@ -90,6 +90,13 @@ class RowTable(Sequence[RowEntry]):
         """The identities of the rows that are gone."""
         return {self.row_id(position) for position in range(self._present(), len(self))}
 
+    def ids(self) -> Iterator[str]:
+        """The identities of all rows, in order."""
+        digests = self._digests.hex()
+        return (
+            f"{digests[2 * DIGEST * at : 2 * DIGEST * (at + 1)]}:{ordinal}" for at, ordinal in enumerate(self._ordinals)
+        )
+
     def __len__(self) -> int:
         return len(self._gone)
 
