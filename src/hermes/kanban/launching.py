@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import hermes
 from hermes.core.errors import OperatorError
 from hermes.environments.process import CALL_KEY, DEPTH, start_time
 from hermes.kanban.claiming import Claimed
@@ -108,7 +107,7 @@ class ProcessLauncher:
             if name not in _OWN and (not name.startswith("HERMES_KANBAN_") or name in _KEPT)
         }
         # The same program as this one, wherever it is started from.
-        folders = [str(Path(hermes.__file__).parents[1]), found.get("PYTHONPATH", "")]
+        folders = [str(Path(__file__).parents[2]), found.get("PYTHONPATH", "")]
         found |= {
             "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
             "HERMES_HOME": str(self._root),
