@@ -1,0 +1,50 @@
+"""`hermes kanban decompose`, `specify`, `why`, `doctor` and `pause` on a scripted model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes.testing.scripted import reply
+from hermes.testing.server import serve_in_thread
+from tests.cli.conftest import Ran
+
+
+def test_decompose_and_specify_ask_the_model_and_say_what_they_made(
+    hermes: Callable[..., Ran],
+    hermes_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (hermes_home / "profiles" / "coder").mkdir(parents=True)
+    answers = [
+        reply("I would rather talk."),
+        reply(json.dumps({"fanout": True, "tasks": [
+            {"title": "a", "body": "x", "assignee": "coder", "acceptance": "y"}]})),
+        reply(json.dumps({"title": "B", "body": "all of it", "acceptance": "seen"})),
+        reply("no"), reply("no"),
+    ]  # fmt: skip
+    with serve_in_thread(answers) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef0123456789")
+        ids = [hermes("kanban", "create", title, "--triage", "--json") for title in ("one", "two", "three")]
+        cards = [json.loads(ran.out)["card"]["id"] for ran in ids]
+        ran = hermes("-m", "test-model", "kanban", "decompose", cards[0], "--json")
+        answer = json.loads(ran.out)
+        assert (answer["ok"], answer["fanout"], len(answer["child_ids"])) == (True, True, 1)
+        ran = hermes("-m", "test-model", "kanban", "specify", cards[1])
+        assert ran.code == 0 and "is ready: B" in ran.out
+        ran = hermes("-m", "test-model", "kanban", "decompose", cards[2])
+        assert ran.code == 1 and "gave no plan" in ran.err
+        assert hermes("kanban", "decompose").code == 2
+    assert hermes("kanban", "show", cards[2], "--json").out.count('"triage"') >= 1
+    said = hermes("kanban", "why", cards[2])
+    assert "cure: hermes kanban specify" in said.out
+    assert hermes("kanban", "doctor").code == 1
+    assert hermes("kanban", "pause", "--reason", "lunch").code == 0
+    assert "lunch" in hermes("kanban", "dispatch", "--dry-run").out
+    assert (
+        hermes("kanban", "pause", "--off").code == 0 and hermes("kanban", "questions").out == "nobody asks anything\n"
+    )
