@@ -39,7 +39,7 @@ async def looked_at(
 
 async def until(what: Callable[[], object], pilot: Pilot[None], screen: AgentsScreen | None = None) -> None:
     """Wait until something is so; what is shown is brought up to date in between."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while not what():
             if screen is not None:
                 screen.draw()
@@ -156,7 +156,7 @@ async def family(lab: Lab) -> tuple[str, dict[str, Task]]:
     session = await lab.converse()
     await session.exchange("begin")
     wanted = {"lead", "one", "two", "three"}
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while True:
             found = {task.scope.path[-1]: task for task in lab.runtime.supervisor.tasks.values()}
             if wanted <= set(found) and all(found[name].state == "running" for name in wanted):

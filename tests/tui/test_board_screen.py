@@ -20,6 +20,7 @@ from hermes.kanban.ending import Authority, Completion
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import ScriptedModel
 from hermes.tui.board_screen import BoardScreen
+from hermes.tui.menu_screen import MenuScreen
 from tests.tui.stage import Stage, same, shown
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +54,7 @@ class Kept:
         return await self.ask(lambda board: board.find(card_id))
 
     async def until(self, work: Callable[[Board], object], pilot: Pilot[None]) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while not await self.ask(work):
                 await pilot.pause(0.02)
 
@@ -105,7 +106,7 @@ async def looked_at(
 
 
 async def until(what: Callable[[], object], pilot: Pilot[None]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while not what():
             await pilot.pause(0.02)
 
@@ -133,7 +134,7 @@ async def test_a_card_is_made_moved_and_commented(tmp_path: Path, empty: Kept) -
         await until(lambda: screen.view.chosen is not None, pilot)
         (card,) = await empty.ask(lambda board: board.cards())
         assert (card.title, card.status, card.created_by) == ("Write it down", "triage", "ann")
-        await pilot.press("m", "1")  # make a task of it
+        await choose(pilot, "1")  # make a task of it
         await until(lambda: f"{card.id} is ready" in shown(pilot)[-2], pilot)
         assert (await empty.find(card.id)).status == "ready"
         chosen = screen.view.chosen
@@ -145,9 +146,18 @@ async def test_a_card_is_made_moved_and_commented(tmp_path: Path, empty: Kept) -
         await pilot.press(aside, "enter")  # a reason is needed: nothing happens without
         await pilot.pause()
         assert (await empty.find(card.id)).status == "ready"
-        await pilot.press("m", aside, *"no paper", "enter")
+        await choose(pilot, aside, *"no paper", "enter")
         await empty.until(lambda board: board.find(card.id).status == "blocked", pilot)
         assert (await empty.find(card.id)).block_reason == "no paper"
+
+
+async def choose(pilot: Pilot[None], key: str, *more: str) -> None:
+    """Press keys in the menu of moves."""
+    await pilot.press("m")
+    await until(lambda: isinstance(pilot.app.screen, MenuScreen), pilot)
+    await pilot.press(key)
+    await until(lambda: not isinstance(pilot.app.screen, MenuScreen), pilot)
+    await pilot.press(*more)
 
 
 async def place_of(text: str, pilot: Pilot[None]) -> str:
@@ -191,7 +201,7 @@ async def test_what_others_do_is_seen_and_what_is_refused_is_said(tmp_path: Path
         made = await kept.ask(lambda board: board.create(NewCard(title="From elsewhere", assignee="x"), author="bob"))
         await until(lambda: any(card.id == made.card.id for _, held in screen.view.columns for card in held), pilot)
         screen.view.choose(waiting.id)
-        await pilot.press("m", "1")  # it still needs another card
+        await choose(pilot, "1")  # it still needs another card
         await until(lambda: "waits for" in shown(pilot)[-2], pilot)
         await pilot.press("slash", *"elsewhere", "enter")
         await until(lambda: "1 card " in shown(pilot)[0], pilot)

@@ -25,7 +25,7 @@ FIRST = 1_771_900_000.0
 
 
 async def until(what: Callable[[], object], pilot: Pilot[None]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while not what():
             await pilot.pause(0.02)
 
