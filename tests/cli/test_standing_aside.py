@@ -39,6 +39,12 @@ def make_room(place: Place, answers: float = 15.0, leaves: float = 10.0) -> tupl
     return aside, said
 
 
+def with_keys(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever updates has the keys, like whoever resumes."""
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, place.environ[name])
+
+
 @contextmanager
 def started(place: Place, *command: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
@@ -53,8 +59,7 @@ def started(place: Place, *command: str, **more: Any) -> Iterator[subprocess.Pop
 
 
 def test_what_runs_in_front_and_behind_stops_and_goes_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):  # whoever updates has the keys, like whoever resumes
-        monkeypatch.setenv(name, place.environ[name])
+    with_keys(place, monkeypatch)
     place.run("-m", "test-model", "chat", "--detach", "-q", "root")
     place.in_the_middle()
     behind = session_in(place)
@@ -115,6 +120,28 @@ def test_a_board_is_not_served_meanwhile_and_then_is_again(place: Place) -> None
         assert said == ["the board default is served again"] and len(running(home)) == 1
     finally:
         place.run("kanban", "daemon", "--stop")
+
+
+def test_a_worker_stops_and_its_card_goes_back_to_the_board(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.configure("model: test-model\n")
+    with_keys(place, monkeypatch)
+    card = place.run("kanban", "create", "dig", "--assignee", "default").out.split()[0]
+    assert place.run("-m", "test-model", "kanban", "daemon", "--detach").code == 0
+    home, aside = find_home({"HERMES_HOME": str(place.home)}), Aside()
+    try:
+        place.until(lambda: place.asked("part two"), "the worker's child")
+        place.until(lambda: any("session" in line for line in running(home)), "the worker's session")
+        stop_serving(home, aside)
+        made, said = make_room(place)
+        assert (made.sessions, said, running(home)) == ([], [], [])  # nobody but its board goes on with a card
+        log = place.home / "kanban" / "logs"
+        assert any("signal 15" in file.read_text() for file in log.rglob("*.log")), list(log.rglob("*"))
+        assert go_on(Path(sys.executable), home, aside, said.append), said
+        place.until(lambda: place.asked("part two") == 2, "the same work under the next worker")
+        assert card in place.server.requests[0].first_user
+    finally:
+        place.run("kanban", "daemon", "--stop")
+        make_room(place, leaves=5.0)
 
 
 def test_a_stopped_process_keeps_what_it_has_and_the_update_does_not_come(place: Place) -> None:
