@@ -16,12 +16,14 @@ import anyio
 import click
 import msgspec
 
+from hermes.chat.stream import Narrator
 from hermes.cli.chat_cmd import parts_of, run_async
 from hermes.cli.kanban_parts import claim_seconds, for_board
 from hermes.cli.options import GlobalOptions, Sources, open_sources, options_of
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
 from hermes.config.schema import Settings
 from hermes.core.errors import HermesError, OperatorError, UsageError
+from hermes.core.events import Envelope
 from hermes.core.toolsets import configured_toolsets
 from hermes.kanban.board import AsyncBoard, Board
 from hermes.kanban.card import Card
@@ -108,9 +110,23 @@ async def _work(options: GlobalOptions, sources: Sources, board: Board, folder: 
             async with open_runtime(parts) as assembly:
                 tune_collector()
                 spec_of = partial(_spec, assembly, view.task)
+                _narrate(assembly)
                 note = await shift.work(assembly.runtime, assembly.recovery, view, place, spec_of, bench)
         group.cancel_scope.cancel()
     return note
+
+
+def _narrate(assembly: Assembly) -> None:
+    """Write into the card's log what the worker does, as a person sees it in a conversation."""
+    session, hide = "", assembly.redactor.text
+    narrator = Narrator(assembly.runtime.bus.tree, lambda line: _say(hide(line)), session_id=lambda: session)
+
+    def hear(envelope: Envelope) -> None:
+        nonlocal session
+        session = envelope.session_id
+        narrator.tell(envelope)
+
+    assembly.runtime.bus.subscribe(hear)
 
 
 def _parts(options: GlobalOptions, sources: Sources, card: Card) -> Parts:

@@ -21,5 +21,11 @@ prolongs the claim and brings a wish to stop; `complete`, `block` or `request_re
 `Proof` that the process is gone, is called for every run in the end, whatever it did, and only then may the card be
 taken again.
 
-Processes are neither started nor looked for here.
+| serving a board | what is there |
+|---|---|
+| `dispatcher`, `tending`, `outages` | one pass: who is gone, what starts, when the board rests |
+| `launching`, `run_process`, `board_lock` | a worker's process: its start, its lock, its end; who dispatches |
+| `worker`, `placing` | a run in its own process: session, signs of life, check; the folder and branch it works in |
+| `orchestrator`, `tree`, `merging` | a goal: its plan, how it stands, its branches joined |
+| `reasons`, `diagnosis` | why cards are left alone, and what cures it |
 """
