@@ -122,18 +122,9 @@ class BatchRun:
         )
         self._earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
         self._early = EarlyLook(index.heads())
-        one_worker = settings.cwd_mode == "inplace"
-        self._crew = Crew(1 if one_worker else settings.num_workers)
-        self._helm = Helm(
-            folder,
-            self._crew,
-            progress,
-            stop=switch.stop,
-            note=display.note,
-            wall=wall,
-            threads=Threads(1, hold),
-            one_worker=one_worker,
-        )
+        self._one_worker = settings.cwd_mode == "inplace"
+        self._crew = Crew(1 if self._one_worker else settings.num_workers)
+        self._hold = hold
         self._purse = Purse(settings.max_total_tokens, settings.max_cost, index.used, attempts.spent)
         self._clock = RowClock(settings.row_timeout)
         self._ended_here = self._failed_here = 0
@@ -154,7 +145,7 @@ class BatchRun:
                     async with anyio.create_task_group() as sides:
                         sides.start_soon(self._ticks)
                         sides.start_soon(self._clear)
-                        sides.start_soon(self._helm.run)
+                        sides.start_soon(self._helm().run)
                         sides.start_soon(self._drain, working)
                         try:
                             await self._admit(sides.start_soon)
@@ -255,6 +246,18 @@ class BatchRun:
         if record.head.outcome == "failed":
             self._failed_here += 1
             self._check_share()
+
+    def _helm(self) -> Helm:
+        return Helm(
+            self._folder,
+            self._crew,
+            self._progress,
+            stop=self._switch.stop,
+            note=self._display.note,
+            wall=self._wall,
+            threads=Threads(1, self._hold),
+            one_worker=self._one_worker,
+        )
 
     async def _clear(self) -> None:
         """Remove what ended rollouts would have gone on with, in the order in which their records were synced."""
