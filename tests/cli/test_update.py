@@ -19,6 +19,7 @@ import pytest
 from hermes.cli.installation import Installation, Version, change_commands, environment, find_installation, newest
 from hermes.core.errors import OperatorError
 from hermes.environments.process import DEPTH
+from hermes.store.hosting import host_alive
 from hermes.testing.faults import Fault
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import ProviderServer, Request, serve_in_thread
@@ -177,7 +178,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         there.server = server
         there.use(server)
         yield there
-        if getattr(there, "publish", None) is not None:
+        if host_alive(there.home):
             there.run("host", "--stop")
 
 
