@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -58,10 +59,11 @@ def call_function(function: str, rollout: Mapping[str, Any]) -> Found:
 
 
 def main() -> None:
-    """Read [check, arguments] from stdin and write [score, detail, whether it is an error] to stdout."""
+    """Read [check, arguments, seconds] from stdin and write [score, detail, whether it is an error] to stdout."""
     out = os.dup(1)
     os.dup2(2, 1)  # what a function prints is no part of the answer
-    name, given = json.load(sys.stdin)
+    name, given, limit = json.load(sys.stdin)
+    signal.alarm(int(limit) + 10)  # ends this process where the one that would end it was killed
     checks: dict[str, Callable[..., Found]] = {
         "matches": matches,
         "fits_schema": fits_schema,

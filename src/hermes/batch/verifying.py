@@ -86,9 +86,9 @@ class Verifying:
         if isinstance(verifier, Contains):
             return _holds(verifier.value, answer, verifier.ignore_case)
         if isinstance(verifier, Regex):
-            return await self._apart("matches", verifier.pattern, answer)
+            return await self._apart(verifier, "matches", verifier.pattern, answer)
         if isinstance(verifier, Json):
-            return await self._apart("fits_schema", verifier.schema, answer)
+            return await self._apart(verifier, "fits_schema", verifier.schema, answer)
         if isinstance(verifier, File):
             return await self._file(task, verifier)
         if isinstance(verifier, Command):
@@ -99,9 +99,9 @@ class Verifying:
             "row": dict(row),
             "workspace": task.scope.workspace,
         }
-        return await self._apart("call_function", verifier.function, rollout)
+        return await self._apart(verifier, "call_function", verifier.function, rollout)
 
-    async def _apart(self, check: str, *given: Any) -> Found:
+    async def _apart(self, verifier: Verifier, check: str, *given: Any) -> Found:
         """Run a check in a process of its own, which is ended with all that it started when time is up.
 
         Raises:
@@ -116,7 +116,7 @@ class Verifying:
                 )
                 try:
                     assert process.stdin is not None and process.stdout is not None
-                    await process.stdin.send(encode_json([check, given]))
+                    await process.stdin.send(encode_json([check, given, verifier.timeout]))
                     await process.stdin.aclose()
                     answer = b"".join([part async for part in process.stdout])
                     code = await process.wait()
@@ -150,7 +150,11 @@ class Verifying:
             if not found[0]:
                 return found
         found = _holds(verifier.contains, text, False)
-        return found if not found[0] or not verifier.pattern else await self._apart("matches", verifier.pattern, text)
+        return (
+            found
+            if not found[0] or not verifier.pattern
+            else await self._apart(verifier, "matches", verifier.pattern, text)
+        )
 
     async def _command(self, task: Task, verifier: Command) -> Found:
         result = await run_check(self._gate, task, verifier.run, timeout=verifier.timeout)
