@@ -224,6 +224,7 @@ def _tables(folder: Path) -> None:
     # edge: wanted only on a terminal
     from rich.console import Console
 
+    # edge: as above
     from hermes.cli.batch_tables import print_tables
 
     print_tables(Console(stderr=True), folder)
