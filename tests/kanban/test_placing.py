@@ -15,7 +15,7 @@ from hermes.kanban.card import Card, NewCard
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import BoardError
 from hermes.kanban.merging import merge_tree
-from hermes.kanban.placing import Conflict, Place, place, remove_scratch, work_state
+from hermes.kanban.placing import Conflict, Place, place, remove_scratch, work_of, work_state
 from hermes.kanban.tree import read_tree
 from tests.kanban.conftest import HERE
 
@@ -118,6 +118,14 @@ def test_what_a_worktree_holds_is_told(desk: Desk) -> None:
     Path(at.workspace, "loose.txt").write_text("x")
     state = work_state(at.workspace, at.branch or "")
     assert state is not None and (state.commits, state.files, state.dirty) == (1, ("b.txt",), ("loose.txt",))
+    assert work_of(desk.board.show(card.id)) is None, "no run of the card was here"
+    again = desk.card("two")
+    claimed = desk.board.claim(profiles=["coder"], card=again.id)
+    assert claimed is not None
+    at = desk.place(again)
+    desk.board.note_process(claimed.claim, author="coder", workspace=at.workspace, branch_name=at.branch)
+    found = work_of(desk.board.show(again.id))
+    assert found is not None and (found.branch, found.path, found.commits) == (at.branch, at.workspace, 0)
 
 
 def test_a_folder_that_is_not_there_is_named(desk: Desk, tmp_path: Path) -> None:

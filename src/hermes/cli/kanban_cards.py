@@ -21,6 +21,7 @@ from hermes.kanban.card import Card, NewCard, parse_workspace
 from hermes.kanban.context import worker_context
 from hermes.kanban.creating import Created
 from hermes.kanban.moves import STATUSES
+from hermes.kanban.placing import WorkState, work_of
 from hermes.kanban.reading import CardFilter
 from hermes.kanban.reasons import serving
 
@@ -171,15 +172,27 @@ def show(context: click.Context, /, card: str, as_json: bool) -> None:
     with open_named(context).board as board:
         view = board.show(card)
         spent = next((each for each in board.spending("card") if each.name == view.task.id), None)
+    work = work_of(view)
     if as_json:
-        print_json({**_plain(view), "spent": spent})
+        print_json({**_plain(view), "spent": spent, "work": work})
         return
     for line in card_lines(view):
         click.echo(line)
+    if work is not None:
+        click.echo(printable(f"\n{_work_line(work)}"))
     if spent is not None:
         click.echo(
             f"\ncost  ${spent.usd:.4f}, {spent.tokens:,} tokens in {spent.runs} run{'s' if spent.runs != 1 else ''}"
         )
+
+
+def _work_line(work: WorkState) -> str:
+    files = ", ".join(work.files[:10]) + (f", … {len(work.files) - 10} more" if len(work.files) > 10 else "")
+    commits = f"{work.commits} commit{'s' if work.commits != 1 else ''}"
+    loose = f", not committed: {', '.join(work.dirty[:10])}" if work.dirty else ", nothing uncommitted"
+    return (
+        f"branch {work.branch} at {work.commit[:12]}, {commits}{f' ({files})' if files else ''}{loose}\n  {work.path}"
+    )
 
 
 def _plain(view: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from hermes.kanban.reading import CardView
 from hermes.runtime import worktree
 from hermes.runtime.isolation import Isolation
 
-__all__ = ["Conflict", "Place", "WorkState", "place", "remove_scratch", "work_state"]
+__all__ = ["Conflict", "Place", "WorkState", "place", "remove_scratch", "work_of", "work_state"]
 
 #: Seconds for which the scratch folder of an ended card is kept.
 KEEP_SCRATCH = 24 * 3600.0
@@ -175,6 +175,18 @@ def work_state(top: str, branch: str) -> WorkState | None:
     return WorkState(
         branch=branch, path=top, commit=head, commits=int(count or 0), files=tuple(files), dirty=tuple(dirty)
     )
+
+
+def work_of(view: CardView) -> WorkState | None:
+    """What the worktree of a card on this machine holds; None without one. Raises `OperatorError` without git."""
+    card, mark = view.task, f"{os.sep}.worktrees{os.sep}{view.task.id}"
+    if card.workspace_kind != "worktree" or not card.branch_name:
+        return None
+    places = [run.workspace for run in view.runs if run.workspace and mark in run.workspace]
+    if not places:
+        return None
+    before, _, _ = places[-1].partition(mark)
+    return work_state(before + mark, card.branch_name)
 
 
 def remove_scratch(folder: Path, ended: dict[str, float], now: float) -> list[str]:
