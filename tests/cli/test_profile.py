@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
@@ -111,3 +112,25 @@ def test_persona_model_and_session_are_the_profiles_own(tmp_path: Path) -> None:
         assert program.run("-z", "hello").out == "привет\n"
     assert heard[0].startswith("m1 ") and "Ты говоришь коротко." in heard[0] and "коротко" not in heard[1]
     assert (coder / "runtime.db").exists() and len(program.run("-p", "coder", "sessions", "list").out.splitlines()) >= 1
+
+
+@pytest.mark.fault("B067")
+def test_inherited_keys_are_changed_where_they_are(
+    hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add(secret: str, *args: str) -> Ran:
+        monkeypatch.setattr("sys.stdin", io.StringIO(secret + "\n"))
+        return hermes(*args, "auth", "add", "openrouter")
+
+    assert add("sk-one-0123456789").code == 0
+    assert hermes("profile", "create", "coder").code == 0
+    for args in (("remove", "openrouter", "1"), ("priority", "openrouter", "1", "0")):
+        ran = hermes("-p", "coder", "auth", *args)
+        assert ran.code == 2 and "coder uses the keys of default; `hermes -p default auth" in ran.err
+    assert hermes("-p", "coder", "auth", "reset", "openrouter").out == "nothing rests\n"
+    assert not (hermes_home / "profiles" / "coder" / "auth.json").exists()
+    (hermes_home / "profiles" / "coder" / "auth.json").write_text('{"credential_pool": {"openrouter": []}}')
+    assert "…6789" in hermes("-p", "coder", "config", "show").out, "a file without keys ends nothing"
+    assert "coder uses its own keys alone from now on" in add("sk-own-abcdefghij", "-p", "coder").out
+    assert "…ghij" in hermes("-p", "coder", "config", "show").out
+    assert "…6789" not in hermes("-p", "coder", "config", "show").out

@@ -135,6 +135,19 @@ def add(
     secret, login = _logged_in(endpoint, client_id, secret) if endpoint else (secret, None)
     name, shown = add_entry(home.auth_file, provider, secret, label=label, priority=priority, base_url=url, login=login)
     click.echo(f"added {shown} ({name}) to {provider}, readable by you only ({home.auth_file})")
+    if sources.loaded.pool_home is not None:
+        others = sources.loaded.pool_home.profile
+        click.echo(f"  {home.profile} uses its own keys alone from now on, and no longer those of {others}")
+
+
+def _refuse_inherited(sources: Sources) -> None:
+    """Keys of another profile are changed there, since all that inherit them lose them. Raises UsageError."""
+    whose = sources.loaded.pool_home
+    if whose is not None:
+        raise UsageError(
+            f"{sources.loaded.home.profile} uses the keys of {whose.profile}; `hermes -p {whose.profile} auth …` "
+            "changes them for all that do. Nothing was changed."
+        )
 
 
 @auth.command("refresh", epilog="\b\nExamples:\n  hermes auth refresh openai\n  hermes auth refresh openai work")
@@ -143,7 +156,7 @@ def add(
 @click.pass_context
 def refresh(context: click.Context, /, provider: str, target: str) -> None:
     """Renew the keys of a provider's logins now. It happens by itself before they run out."""
-    home, sources = home_of(context), open_sources(options_of(context))
+    sources = open_sources(options_of(context))
     listed = _rows(sources, provider)
     chosen = [_one(listed, provider, target)] if target else listed
     own = {(entry.provider, entry.id): entry for entry in sources.pool if entry.renewable}
@@ -153,7 +166,7 @@ def refresh(context: click.Context, /, provider: str, target: str) -> None:
     for row in logins:
         secret = next(entry.secret for entry in sources.pool if entry.id == row.id and entry.usable)
         login = Login(provider=row.provider, id=row.id, label=row.label)
-        tokens = renew(home.auth_file, login, ask_token, time.time, refused=secret)
+        tokens = renew(sources.loaded.auth_file, login, ask_token, time.time, refused=secret)
         left = f", good for {_left(tokens.expires_at - time.time())}" if tokens.expires_at else ""
         click.echo(f"renewed {row.label} ({row.id}) of {row.provider}{left}")
 
@@ -180,6 +193,7 @@ def remove(context: click.Context, /, provider: str, target: str) -> None:
     row = _one(_rows(sources, provider), provider, target)
     if row.source.startswith("env:") and not _entry_of(sources, row):
         raise UsageError(f"{row.label} is a variable and stands in no file of the pool. Unset it, or edit .env.")
+    _refuse_inherited(sources)
     if not remove_entry(home.auth_file, row.provider, row.id):
         raise OperatorError(f"{row.label} of {row.provider} has gone meanwhile. See `hermes auth list`.")
     click.echo(f"removed {row.label} ({row.id}) from {row.provider}")
@@ -193,14 +207,14 @@ def remove(context: click.Context, /, provider: str, target: str) -> None:
 @click.pass_context
 def reset(context: click.Context, /, provider: str, target: str) -> None:
     """Let keys that rest be used again: one, or all of a provider."""
-    home, sources = home_of(context), open_sources(options_of(context))
+    sources = open_sources(options_of(context))
     listed = _rows(sources, provider)
     chosen = [_one(listed, provider, target)] if target else listed
     if not chosen:
         raise UsageError(f"{provider} has no keys. `hermes auth list` shows what there is.")
     marked = [row for row in chosen if row.status != "ok"]
     for name in dict.fromkeys(row.provider for row in marked):
-        clear_marks(home.auth_file, name, [row.id for row in marked if row.provider == name])
+        clear_marks(sources.loaded.auth_file, name, [row.id for row in marked if row.provider == name])
     click.echo(
         f"{len(marked)} of {len(chosen)} keys of {provider} had a mark; it is gone" if marked else "nothing rests"
     )
@@ -215,6 +229,7 @@ def priority(context: click.Context, /, provider: str, target: str, number: int)
     """Give a key another place: the lowest number is used first."""
     home, sources = home_of(context), open_sources(options_of(context))
     row = _one(_rows(sources, provider), provider, target)
+    _refuse_inherited(sources)
     secret = next((key.secret for key in sources.keys if row.source == f"env:{key.variable}"), "")
     home.prepare(home.run_dir)
     credential = Credential(id=row.id, label=row.label, secret=secret, provider=row.provider, source=row.source)

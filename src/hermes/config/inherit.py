@@ -6,10 +6,11 @@ looked up under the same name in another. Opens no file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-__all__ = ["KEY_PREFIXES", "dropped", "has_model_keys", "is_passed_on", "joined", "passed_variables"]
+__all__ = ["KEY_PREFIXES", "dropped", "has_model_keys", "has_pool", "is_passed_on", "joined", "passed_variables"]
 
 #: Settings that say whom to ask.
 _TAKEN = frozenset(
@@ -45,6 +46,17 @@ def dropped(own: Collection[str]) -> set[str]:
     if any(key in own for key in _FALLBACKS):
         found.update(_FALLBACKS)
     return found.difference(own)
+
+
+def has_pool(text: str | None) -> bool:
+    """Whether the text of an `auth.json` holds a credential; what cannot be read counts as one, and is told later."""
+    if text is None:
+        return False
+    try:
+        pool = json.loads(text).get("credential_pool") or {}
+        return any(pool.values())
+    except (ValueError, AttributeError):
+        return True
 
 
 def has_model_keys(variables: Collection[str]) -> bool:

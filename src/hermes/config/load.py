@@ -17,7 +17,7 @@ import msgspec
 from hermes.config.dotenv import read_dotenv
 from hermes.config.files import read_text
 from hermes.config.home import DEFAULT_PROFILE, Home
-from hermes.config.inherit import dropped, has_model_keys, is_passed_on, joined, passed_variables
+from hermes.config.inherit import dropped, has_model_keys, has_pool, is_passed_on, joined, passed_variables
 from hermes.config.profiles import private_paths, read_persona, read_profile
 from hermes.config.schema import FIELDS, KNOWN_UNUSED, SECTIONS, Settings
 from hermes.config.values import Misfit, convert_value, nearest_key, substitute
@@ -222,7 +222,7 @@ def load(home: Home, environ: Mapping[str, str] | None = None, flags: Mapping[st
 def _load(home: Home, environ: Mapping[str, str], flags: Mapping[str, Any], heirs: tuple[str, ...]) -> Loaded:
     above, everything = _above(home, environ, (*heirs, home.profile))
     dotenv = read_dotenv(home.env_file)
-    own_keys = home.auth_file.exists() or has_model_keys(dotenv)
+    own_keys = has_pool(read_text(home.auth_file)) or has_model_keys(dotenv)
     theirs = _variables(above, model_keys=not own_keys) if above is not None and everything else {}
     theirs = {name: value for name, value in theirs.items() if name not in dotenv}
     found = _Collector(home, environ, {**theirs, **dotenv})
