@@ -307,3 +307,48 @@ async def test_the_cursor_stays_on_its_task(tmp_path: Path) -> None:
             await pilot.pause()
             assert screen.tree_list.chosen is kept
             assert any("part 98" in line for line in shown(pilot))
+
+
+async def test_tasks_of_another_process_are_corrected_and_stopped_through_the_journal(tmp_path: Path) -> None:
+    lost: set[str] = set()
+    model = ScriptedModel("m", scripts=scripts())
+    async with open_lab(model, workspace=tmp_path, settings=SETTINGS, memory=False) as lab:
+        session, tasks = await family(lab)
+        remote = remote_of(lab.assembly)
+        remote._is_gone = lambda owner: owner in lost
+        source = StoredTasks(remote, session)
+        await source.refresh()
+        receipt, said = await source.steer(source.tree.tasks[tasks["one"].id], "no tests")
+        assert receipt and receipt in said
+        with anyio.fail_after(30):
+            while not tasks["one"].inbox.steers:
+                await anyio.sleep(0.05)
+        assert [message.text for message in tasks["one"].inbox.steers] == ["no tests"]
+        await source.stop([source.tree.tasks[tasks["one"].id]])
+        with anyio.fail_after(30):
+            await tasks["one"].done.wait()
+        assert (tasks["one"].state, tasks["two"].ended) == ("cancelled", False)
+        await source.refresh()
+        assert source.tree.tasks[tasks["one"].id].state == "cancelled"
+        assert await source.steer(source.tree.tasks[tasks["one"].id], "too late") == (
+            "",
+            f"Task {tasks['one'].id} is not running (status: cancelled).",
+        )
+        assert "another process" in source.pause()
+
+
+async def test_a_tree_of_an_ended_session_is_read_from_the_journal(tmp_path: Path) -> None:
+    script = {"parent": [reply(calls=[call("delegate_task", goal="short")]), reply("over")], "short": [reply("done")]}
+    async with open_lab(ScriptedModel("m", scripts=script), workspace=tmp_path, memory=False) as lab:
+        session = await lab.converse()
+        await session.exchange("parent")
+        kept = session.id
+    async with open_lab(ScriptedModel("m", []), workspace=tmp_path, memory=False) as lab:
+        stage = Stage(lab, AgentsScreen(kept, now=lambda: NOW))
+        async with stage.run_test(size=(120, 20)) as pilot:
+            await until(lambda: "short" in "\n".join(shown(pilot)), pilot)
+            text = "\n".join(shown(pilot))
+            assert f"{kept} (not here)" in text
+            assert "✓" in text and "completed" in text
+            await pilot.press("down", "enter")
+            await until(lambda: "done" in "\n".join(shown(pilot)[1:-2]), pilot)

@@ -83,6 +83,8 @@ async def test_the_board_of_the_home_is_a_key_away(tmp_path: Path) -> None:
         board = await access.board()
         assert [card.title for card in await board.run(lambda board: board.cards())] == ["Paint the fence"]
         await access.close()
+        await at.send("/kanban")
+        await at.until(lambda: isinstance(at.app.screen, BoardScreen), "the board")
         await at.press("f2", "f3", "ctrl+t")  # from one to the next
         await at.until(lambda: isinstance(at.app.screen, AgentsScreen), "the tasks")
         await at.press("escape")

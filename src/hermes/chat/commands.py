@@ -305,6 +305,8 @@ class Commands:
     async def kanban(self, argument: str) -> None:
         """Look at the board or change it, as the profile of this conversation."""
         chat = self._chat
+        if not argument and chat.screen.opens("board"):
+            return
         place = {"HERMES_HOME": str(chat.assembly.home.path), "COLUMNS": str(chat.screen.width)}
         await chat.own.run(board_command(argument), chat.workspace, {**os.environ, **place})
 

@@ -33,6 +33,8 @@ __all__ = ["AgentsScreen"]
 
 #: Seconds between two looks at the view, and at the journal where another process has the tasks.
 DRAW_EVERY, READ_EVERY = 0.2, 1.0
+#: Columns of the screen from which on details stand beside the tree.
+WIDE = 140
 
 
 class AgentsScreen(SideScreen):
@@ -102,7 +104,7 @@ class AgentsScreen(SideScreen):
 
     def on_resize(self) -> None:
         """Details stand beside the tree where there is room, else under it."""
-        self.set_class(self.size.width >= 120, "wide")
+        self.set_class(self.size.width >= WIDE, "wide")
         self.call_after_refresh(self.draw)
 
     @property

@@ -18,7 +18,7 @@ from textual.containers import Container, VerticalScroll
 from textual.widgets import Footer, Static
 
 from hermes.chat.card_text import card_lines, event_line
-from hermes.chat.render import one_line, printable
+from hermes.chat.render import one_line
 from hermes.core.errors import HermesError
 from hermes.kanban.access import Access
 from hermes.kanban.board import Board
@@ -346,5 +346,5 @@ def _fits(card: Card, words: Sequence[str]) -> bool:
 
 def _in_full(view: CardView, now: float) -> list[str]:
     """A card, and what happened to it last."""
-    events = [printable(event_line(event)) for event in view.events[-EVENTS:]]
+    events = [" ".join(event_line(event).replace(view.task.id, "").split()) for event in view.events[-EVENTS:]]
     return [*card_lines(view, now), "", "events", *(f"  {line}" for line in events)]

@@ -183,7 +183,9 @@ class SessionsScreen(SideScreen):
         store = self.host.assembly.runtime.store
         lines = [f"{row.session_id}  {when(row.created_at)}  {row.model}", f"folder {row.cwd}"]
         tasks = await store.tasks(row.session_id)
-        lines.append(f"{len(tasks)} tasks, {sum(task.ended_at is None for task in tasks)} not ended")
+        others = [task for task in tasks if task.kind != "main"]
+        going = sum(task.ended_at is None for task in others)
+        lines.append(f"tasks: {len(others) or 'none'}" + (f", {going} not ended" if going else ""))
         said = [
             line
             for task in tasks
