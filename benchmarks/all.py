@@ -10,7 +10,7 @@ import msgspec
 from figures import Figure, options, show
 from stage import HERE
 
-NAMES = ("cli", "spawn", "children", "tree", "batch", "store", "board", "limits", "sandbox", "tui")
+NAMES = ("cli", "spawn", "children", "tree", "batch", "store", "board", "limits", "sandbox", "tui", "screen")
 
 
 def main() -> None:

@@ -214,7 +214,7 @@ async def test_a_draft_is_kept_while_it_is_typed(tmp_path: Path) -> None:
         await at.until(lambda: not file.exists())
 
 
-@pytest.mark.fault("B031")
+@pytest.mark.fault("B055")
 async def test_a_background_run_in_russian_shows_its_result_where_one_is(tmp_path: Path) -> None:
     model = ScriptedModel("m", [], scripts={"посчитай": [reply("**готово**\n\n42 файла")]}, check=False)
     async with seat(model, tmp_path) as at:

@@ -12,7 +12,6 @@ import anyio
 import click
 
 from hermes.chat.interactive import Chat
-from hermes.cli.composer import LineComposer, PromptComposer
 from hermes.cli.faces import SCREEN, Chosen
 from hermes.cli.leaving import drop_lost_terminal, hand_over, say_on_stderr
 from hermes.cli.oneshot import EXIT_TERMINATED
@@ -95,6 +94,9 @@ def _composer(assembly: Assembly, face: str) -> tuple[Any, dict[str, Any]]:
     if face == "screen":
         composer = importlib.import_module(SCREEN).ScreenComposer(assembly)
         return composer, {"stage": composer.feed, "tell": composer.feed.tell}
+    # edge: the line editor is not paid for where the full screen is taken
+    from hermes.cli.composer import LineComposer, PromptComposer
+
     return LineComposer() if face == "lines" else PromptComposer(), {}
 
 

@@ -16,6 +16,7 @@ from textual.theme import Theme
 
 from hermes.chat.interactive import Chat
 from hermes.chat.notes import running_lines
+from hermes.chat.render import one_line
 from hermes.compose import Assembly
 from hermes.tui.attention import Attention
 from hermes.tui.chat_screen import ChatScreen
@@ -148,7 +149,8 @@ class HermesApp(App[None]):
         return True
 
     def _ask_leaving(self) -> None:
-        lines = [f"  {line}" for line in running_lines(self.chat, self.size.width - 20)]
+        width = self.size.width - 20
+        lines = [f"  {one_line(line, width)}" for line in running_lines(self.chat, width)]
         self.push_screen(LeaveScreen(lines), self._left)
 
     def _left(self, word: str | None) -> None:

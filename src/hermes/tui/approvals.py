@@ -25,11 +25,11 @@ def question_lines(question: Question, *, waiting: int, left: float | None, widt
     clock = f" · counts as no in {_whole(left)}" if left is not None else ""
     lines = [
         one_line(f"? {path}{more}{clock}", width),
-        one_line(f"  wants {question.tool}: {question.what}", width),
-        one_line(f"  {question.reason}", width),
+        f"  {one_line(f'wants {question.tool}: {question.what}', width - 2)}",
+        f"  {one_line(question.reason, width - 2)}",
     ]
     if question.lasting:
-        lines.append(one_line(f"  s and a cover: {question.lasting}", width))
+        lines.append(f"  {one_line(f's and a cover: {question.lasting}', width - 2)}")
     keys = "  y once · s this conversation · a always · n no"
     return [lines[0], lines[1], keys] if brief else [*lines, keys]
 

@@ -111,10 +111,16 @@ class _Markdown(Markdown):
         self.fences += text.count("```")
         await self.append(text)
 
-    @property
-    def full(self) -> bool:
-        """Whether the next paragraph begins another block; one of code is not cut in two."""
-        return self.length > LONG and (self.fences % 2 == 0 or self.length > 8 * LONG)
+    def cut(self, text: str) -> int | None:
+        """Where in `text` the next block begins: at a paragraph, at a line of a very long one, or nowhere yet. Code is
+        not cut in two unless it has no end."""
+        if self.length <= LONG or (self.fences % 2 and self.length <= 8 * LONG):
+            return None
+        if "\n\n" in text:
+            return text.index("\n\n") + 2
+        if self.length > 2 * LONG and "\n" in text:
+            return text.index("\n") + 1
+        return 0 if self.length > 8 * LONG else None
 
 
 class Transcript(VerticalScroll, can_focus=True):
@@ -191,14 +197,14 @@ class Transcript(VerticalScroll, can_focus=True):
         await self.mount(block)
 
     async def _add_answer(self, text: str) -> None:
-        if not self._answer or (self._answer[-1].full and "\n\n" in text):
-            before, found, after = text.partition("\n\n") if self._answer else ("", "", text)
-            if self._answer:
-                await self._answer[-1].add(before + found)
+        place = self._answer[-1].cut(text) if self._answer else 0
+        if place is not None:
+            if self._answer and place:
+                await self._answer[-1].add(text[:place])
             part = _Markdown()
             self._answer.append(part)
             await self._add(part)
-            text = after
+            text = text[place:]
         await self._answer[-1].add(text)
 
     async def _add_note(self, text: str) -> None:
