@@ -27,6 +27,8 @@ from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.home import open_boards
 from hermes.kanban.moves import STATUSES
 from hermes.kanban.reading import CardFilter
+from hermes.testing.scripted import reply
+from hermes.testing.server import serve_in_thread
 from tests.cli.conftest import Ran
 
 Hermes = Callable[..., Ran]
@@ -354,6 +356,33 @@ def test_words_for_people() -> None:
             read_span(wrong)
     assert fitted("a\x1b[31m\nb", 80) == "a[31m b" or "\x1b" not in fitted("a\x1b[31m\nb", 80)
     assert card_rows([], None) == []
+
+
+def test_the_work_of_finished_cards_is_exported_as_linked_rows(
+    kanban: Hermes, hermes: Hermes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_in_thread(lambda _: reply("прочитано")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
+        assert hermes("-p", "coder", "-m", "test-model", "-z", "read sk-test-0123456789abcdef").code == 0
+    (session,) = json.loads(hermes("-p", "coder", "sessions", "list", "--json").out)
+    one, by_hand = made(kanban, "Read", "--assignee", "coder"), made(kanban, "By hand")
+    last = made(kanban, "Sum up", "--parent", one, "--parent", by_hand)
+    with opened() as board:
+        taken = board.claim(profiles=["coder"], card=one)
+        assert taken is not None
+        board.note_process(taken.claim, author="coder", session_id=session["session_id"])
+        board.complete(one, Completion(summary="x"), Authority(author="coder", claim=taken.claim))
+    kanban("complete", by_hand)
+    path = tmp_path / "board.jsonl"
+    told = json.loads(kanban("export", str(path), "--json").out)
+    assert (told["rows"], told["cards"], told["trees"]) == (1, 1, 1)
+    assert told["left_out"] == {"runs without a session (done by hand, or never begun)": 1}
+    (row,) = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    assert (row["tree_id"], row["card_id"], row["profile"], row["parent_id"]) == (last, one, "coder", None)
+    assert [message["role"] for message in row["messages"]] == ["user", "assistant"]
+    assert "прочитано" in path.read_text(encoding="utf-8") and "sk-test-0123" not in path.read_text(encoding="utf-8")
+    assert kanban("export", "-", "--root", by_hand).out == ""
 
 
 def test_cards_that_hang_together_are_one_tree() -> None:
