@@ -152,7 +152,7 @@ def test_out_of_time_prints_what_there_is(program: Program) -> None:
         return reply("one two three four", pieces=9, gap=1.0)
 
     with serve_in_thread(script) as server:
-        ran = program.use(server).chat("-q", "hi", "--timeout", "2.5")
+        ran = program.use(server).chat("-q", "hi", "--timeout", "5")
     assert ran.code == 124
     assert ran.out.startswith("on") and "four" not in ran.out
     assert "--timeout" in ran.err and "session: 20" in ran.err

@@ -37,7 +37,7 @@ def test_there_are_enough_prompts_and_one_has_two_children() -> None:
     assert "spawn_parallel" in parent.prompt
     assert len(commands(parent)) == 2
     for row in ROWS:
-        if row is not parent:
+        if row != parent:
             assert row.toolsets == ("terminal",)
             assert len(commands(row)) == 1
 
