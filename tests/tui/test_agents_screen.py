@@ -17,6 +17,7 @@ from hermes.testing.lab import Lab, open_lab
 from hermes.testing.scripted import ScriptedModel, call, hang, reply
 from hermes.tui.agents_screen import AgentsScreen
 from hermes.tui.task_source import StoredTasks, remote_of
+from hermes.tui.tree_list import only_ascii
 from tests.tui.stage import Stage, Told, grown, same, shown
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +56,13 @@ async def test_the_picture(tmp_path: Path, size: tuple[int, int]) -> None:
             await pilot.press("d", "down", "down", "down")
             await pilot.pause()
             same("agents_details", pilot)
+
+
+def test_a_terminal_that_has_only_ascii_is_known() -> None:
+    assert [only_ascii(name) for name in ("ascii", "latin-1", "cp1251", "no-such", "utf-8", None)] == [True] * 4 + [
+        False,
+        False,
+    ]
 
 
 async def test_it_is_drawn_without_colour_and_unicode_and_in_no_room(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ It reads the view that everything else reads and asks through `task_source`; clo
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -23,7 +24,7 @@ from hermes.tui.prompt_line import PromptLine
 from hermes.tui.side_screen import SideScreen
 from hermes.tui.tail_screen import TailScreen
 from hermes.tui.task_source import TaskSource, task_source
-from hermes.tui.tree_list import TreeList, money
+from hermes.tui.tree_list import TreeList, money, only_ascii
 from hermes.tui.tree_model import FILTERS, SORTS, TreeModel
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ WIDE = 140
 
 
 class AgentsScreen(SideScreen):
-    """The tasks of `session_id` (empty: of the conversation). `plain` draws with ASCII alone; `now` is the clock."""
+    """The tasks of `session_id` (empty: of the conversation). `plain` draws with ASCII alone, which is done
+    anyhow where the terminal has nothing else; `now` is the clock."""
 
     DEFAULT_CSS = """
     AgentsScreen > .head { height: 1; background: $primary-background; color: $text; text-style: bold; }
@@ -73,7 +75,7 @@ class AgentsScreen(SideScreen):
         super().__init__()
         self._now = now or time.time
         self._session_id = session_id
-        self._plain = plain
+        self._plain = plain or only_ascii(getattr(sys.__stderr__, "encoding", None))
         self.source: TaskSource
         self.model: TreeModel
         self._followed: tuple[str, str] | None = None  # the task and the receipt of the newest steer

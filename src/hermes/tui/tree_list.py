@@ -13,7 +13,7 @@ from hermes.core.views import TaskView
 from hermes.tui.line_list import Cell, LineList
 from hermes.tui.tree_model import Row, Sums
 
-__all__ = ["TreeList", "money", "plain_marks"]
+__all__ = ["TreeList", "money", "only_ascii", "plain_marks"]
 
 #: For terminals without these letters.
 plain_marks = {
@@ -66,6 +66,15 @@ WIDE = 110
 def money(sums: Sums) -> str:
     """US dollars of a task with everything under it; nothing where no price is known."""
     return f"${sums.cost:.4f}" if sums.priced and sums.cost else ""
+
+
+def only_ascii(encoding: str | None) -> bool:
+    """Whether text in an encoding cannot hold the signs and branches of the tree."""
+    try:
+        "".join([*MARKS.values(), "├─└│▸"]).encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
 
 
 def _columns(width: int) -> tuple[_Column, ...]:
