@@ -5,6 +5,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
+# Programs that tests start by name, behind whatever else there is.
+TOOLS := PATH="$$PATH:$(CURDIR)/build/tools"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 help: ## show this list
@@ -17,10 +19,10 @@ run: $(DONE)/local ## try it: a batch of prompts on a small model that runs on t
 	@examples/run
 
 test: $(DONE)/dev $(DONE)/local ## run the tests
-	@$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --durations=10
+	@$(TOOLS) $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile --durations=10
 
 slow: $(DONE)/dev $(DONE)/local ## run the tests that take longer than a few seconds each
-	@$(BIN)/python -m pytest -m slow --timeout=600 --durations=10
+	@$(TOOLS) $(BIN)/python -m pytest -m slow --timeout=600 --durations=10
 
 crash: $(DONE)/dev ## kill a tree of tasks at every commit and compare the end with an undisturbed run
 	@$(BIN)/python -m pytest tests/crash -m slow -s -q
@@ -61,6 +63,7 @@ $(DONE)/install: $(DONE)/venv requirements.lock pyproject.toml
 $(DONE)/dev: $(DONE)/install requirements-dev.lock
 	@echo "installing what the tests need into $(VENV)"
 	@$(PIP) --require-hashes -r requirements-dev.lock
+	@mkdir -p build/tools && ln -sf $(CURDIR)/$(BIN)/uv $(CURDIR)/$(BIN)/pipx build/tools/
 	@touch $@
 
 $(DONE)/local: $(DONE)/install requirements-local.lock
