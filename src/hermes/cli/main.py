@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 
 from hermes.cli import fast
@@ -16,9 +15,12 @@ def main(argv: list[str] | None = None) -> int:
     answered = fast.answer(args)
     if answered is not None:
         return answered
+    # edge: `--version` and `--help` must not pay for click and the settings
+    import gc
+
     # loading makes many objects and hardly any garbage: looking for some took a fifth of the time to the first picture
     gc.set_threshold(100_000, 20, 100)
-    # edge: `--version` and `--help` must not pay for click and the settings
+    # edge: the same
     from hermes.cli.group import run
 
     return run(args)
