@@ -28,6 +28,8 @@ __all__ = ["run"]
 
 #: Seconds between two looks at the board.
 LOOK = 0.5
+#: Looks for which a goal that is done waits for its last worker to leave.
+LAST_WORDS = 20
 EXIT_PERSON, EXIT_INTERRUPTED = 75, 130
 
 
@@ -148,9 +150,16 @@ def _watch(opened: OpenedBoard, root: str, workers: int | None, as_json: bool) -
             live.show(tree)
             # The dispatcher may be about to move a card: what holds for two looks holds.
             quiet = quiet + 1 if now.state != "going" else 0
-            if now.state == "done" or quiet > 3 or failed.is_set() or interrupted.wait(LOOK):
+            over = now.state == "done" and (quiet > LAST_WORDS or not _working(opened, tree))
+            if over or (quiet > 3 and now.state != "done") or failed.is_set() or interrupted.wait(LOOK):
                 break
     return _end(opened, tree, now, as_json, interrupted=interrupted.is_set() and now.state != "done")
+
+
+def _working(opened: OpenedBoard, tree: Tree) -> bool:
+    """Whether a worker of the goal is still about to leave; the dispatcher has to see it go."""
+    ids = {card.id for card in tree.cards}
+    return any(run.card_id in ids and not run.manual for run in opened.board.live_runs())
 
 
 def _end(opened: OpenedBoard, tree: Tree, now: Standing, as_json: bool, *, interrupted: bool) -> int:
