@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 import anyio
@@ -251,7 +251,8 @@ async def resumed(rows: int) -> dict[str, Any]:
 class Instant:
     """An engine that answers at once with a row of `ROW_BYTES`; the last row fails while it is `failing`."""
 
-    model, thinking, toolsets = MODEL, True, {"terminal": ("terminal",), "file": ("read_file",), "web": ("web_search",)}
+    model, profile = MODEL, ModelProfile(thinking=True)
+    toolsets: ClassVar = {"terminal": ("terminal",), "file": ("read_file",), "web": ("web_search",)}
 
     def __init__(self, rows: int) -> None:
         self.rows, self.failing, self.began, self.asked = rows, True, 0.0, 0

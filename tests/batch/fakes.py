@@ -17,7 +17,7 @@ from hermes.batch.run import StopSwitch
 from hermes.batch.settings import BatchSettings
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.messages import Assistant, Text, ToolCall, ToolResult, Usage, User
-from hermes.core.model import ToolSpec
+from hermes.core.model import ModelProfile, ToolSpec
 
 TOOLSETS = {"terminal": ("terminal",), "file": ("read_file", "write_file"), "todo": ("todo",)}
 
@@ -78,7 +78,7 @@ class FakeEngine:
 
     def __init__(self, script: Script | None = None, *, thinking: bool = True) -> None:
         self.script = script
-        self.thinking = thinking
+        self.profile = ModelProfile(thinking=thinking, price_input=0.5, price_output=2.0)
         self.toolsets = TOOLSETS
         self.requests: list[RolloutRequest] = []
         self.settings: list[BatchSettings] = []

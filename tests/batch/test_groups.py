@@ -42,6 +42,7 @@ async def test_each_row_runs_so_often_with_seeds_that_differ_and_the_same_tools(
     assert (statistics["total_prompts"], statistics["total_rollouts"], statistics["kept"]) == (5, 15, 15)
     manifest = desk.json("manifest.json")
     assert (manifest["sampling"]["temperature"], manifest["sampling"]["seed"]) == (0.8, 40)
+    assert (manifest["prices"]["usd_per_million_input"], manifest["prices"]["usd_per_million_output"]) == (0.5, 2.0)
     assert manifest["rollouts_per_prompt"] == 3 and manifest["distribution_table"]["terminal"] == 80
     assert desk.said[-1].startswith("kept 15 rejected 0 failed 0 pending 0 of 15")
 

@@ -105,3 +105,17 @@ def test_a_limit_of_money_ends_a_run_with_75_and_the_command_to_go_on(program: P
         assert "stopped at --max_cost=0.01" in ran.out and "--resume --max_cost=0.02" in ran.out
         assert program.batch("--run_name=poor", "--resume", "--max_cost=100", model="").code == 0
     assert len(program.rows("poor")) == 40
+    assert prices(program, "poor") == (10.0, 40.0)
+
+
+def test_the_price_that_counted_stands_in_the_manifest_of_several_processes_too(program: Program) -> None:
+    program.dataset(3)
+    with serve_in_thread(thinking) as server:
+        ran = program.use(server).batch("--dataset_file=prompts.jsonl", "--run_name=two", "--processes=2")
+    assert ran.code == 0, ran
+    assert prices(program, "two") == (10.0, 40.0)
+
+
+def prices(program: Program, run: str) -> tuple[float, float]:
+    manifest = json.loads((program.folder / "data" / run / "manifest.json").read_text("utf-8"))
+    return manifest["prices"]["usd_per_million_input"], manifest["prices"]["usd_per_million_output"]

@@ -26,7 +26,7 @@ from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.events import Envelope
 from hermes.core.limits import Budget, Limits
 from hermes.core.messages import Assistant, Entry, Text, Usage, User, plain_text
-from hermes.core.model import Model, ToolSpec
+from hermes.core.model import Model, ModelProfile, ToolSpec
 from hermes.core.result import TaskResult
 from hermes.runtime.prompt import conversation_system
 from hermes.runtime.recovery import Recovery
@@ -89,9 +89,9 @@ class RuntimeEngine:
         return self._choice.name or self._model.name
 
     @property
-    def thinking(self) -> bool:
-        """Whether the model reasons by itself."""
-        return self._model.profile.thinking
+    def profile(self) -> ModelProfile:
+        """What is known of the model, the user's own settings for it included."""
+        return self._model.profile
 
     @property
     def toolsets(self) -> Mapping[str, tuple[str, ...]]:

@@ -22,15 +22,39 @@ from hermes.batch.rowtable import RowEntry, RowTable
 from hermes.batch.settings import BatchSettings
 from hermes.core.codec import encode_json
 from hermes.core.errors import OperatorError, StoreFull, TryLater, UsageError
+from hermes.core.model import ModelProfile
 
-__all__ = ["RowEntry", "RunFolder", "RunMeta", "Session", "replace_file", "write_errors"]
+__all__ = ["Prices", "RowEntry", "RunFolder", "RunMeta", "Session", "replace_file", "write_errors"]
 
 #: Number of the layout of a run folder.
 SCHEMA = 1
 
 
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model costs, in US dollars for a million tokens; without a price of their own, tokens read from a cache or
+    written into it cost what others do. They come from the model's profile."""
+
+    usd_per_million_input: float
+    usd_per_million_output: float
+    usd_per_million_cached: float | None = None
+    usd_per_million_cache_write: float | None = None
+
+    @classmethod
+    def of(cls, profile: ModelProfile) -> Prices | None:
+        """The prices in `profile`, None where they are not known."""
+        if profile.price_input is None or profile.price_output is None:
+            return None
+        return cls(
+            usd_per_million_input=profile.price_input,
+            usd_per_million_output=profile.price_output,
+            usd_per_million_cached=profile.price_cached,
+            usd_per_million_cache_write=profile.price_cache_write,
+        )
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One start of a run. Times are seconds since the epoch; `ended_at` is None if its process died."""
+    """One start of a run. Times are seconds since the epoch; `ended_at` is None if its process died. `prices` are those
+    its money was counted with."""
 
     started_at: float
     dataset: str
@@ -41,6 +65,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     num_workers: int = 0
     changes: str = ""
+    prices: Prices | None = None
 
 
 class RunMeta(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from hermes.batch.accounts import Allowed, balance
 from hermes.batch.attempt import Attempts
 from hermes.batch.distribution import Draw, distribution, table_of
 from hermes.batch.draws import Drawn, Draws
-from hermes.batch.folder import SCHEMA, RunMeta, Session
+from hermes.batch.folder import SCHEMA, Prices, RunMeta, Session
 from hermes.batch.identity import fingerprint, session_name
 from hermes.batch.merge import merge, offered_tools
 from hermes.batch.output import restore_batches
@@ -37,6 +37,7 @@ from hermes.batch.summary import StopCause, exit_code, last_lines
 from hermes.batch.threads import Threads
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError
+from hermes.core.model import ModelProfile
 
 __all__ = ["JobOptions", "OpenEngine", "run_job"]
 
@@ -163,11 +164,11 @@ class _Session:
         session.notes = _notes(prepared, drawn, table.missing)
         if session.half_done:
             session.notes.append(f"{len(session.half_done)} half-done rollouts go on from their last step")
-        session.open_session(record)
+        session.open_session(record, engine.profile)
         session.restore()
         return session
 
-    def open_session(self, record: BatchSettings) -> None:
+    def open_session(self, record: BatchSettings, profile: ModelProfile) -> None:
         """Add this start to the history of the run."""
         plan = self.prepared.plan
         entry = Session(
@@ -177,6 +178,7 @@ class _Session:
             base_url=record.base_url,
             num_workers=record.num_workers,
             changes=str(plan.changes) if plan.changes else "",
+            prices=Prices.of(profile),
         )
         self.meta = msgspec.structs.replace(self.meta, sessions=(*self.meta.sessions, entry))
         steering.forget(self.prepared.folder)
@@ -222,7 +224,7 @@ class _Session:
             engine,
             prepared.folder,
             settings,
-            system=_system(settings, engine.thinking),
+            system=_system(settings, engine.profile.thinking),
             prefill=prepared.prefill,
             hold=hold,
         )

@@ -15,7 +15,6 @@ from hermes.batch.folder import RunFolder, RunMeta, replace_file
 from hermes.batch.record import Record
 from hermes.batch.settings import routing
 from hermes.core.codec import encode_json
-from hermes.core.model import ModelProfile
 
 __all__ = ["ManifestFold", "write_manifest"]
 
@@ -40,9 +39,7 @@ class ManifestFold:
         self.draws[record.toolsets] += 1
 
 
-def write_manifest(
-    folder: RunFolder, meta: RunMeta, fold: ManifestFold, tools: list[str], profile: ModelProfile | None = None
-) -> None:
+def write_manifest(folder: RunFolder, meta: RunMeta, fold: ManifestFold, tools: list[str]) -> None:
     """Replace the run's manifest.
 
     Raises:
@@ -70,17 +67,9 @@ def write_manifest(
         "draws": [{"toolsets": list(names), "rollouts": count} for names, count in fold.draws.most_common(100)],
         "tools": tools,
         "rollouts_per_prompt": settings.rollouts_per_prompt,
-        "prices": None if profile is None else _prices(profile),
+        "prices": meta.sessions[-1].prices,
         "filters": msgspec.to_builtins(meta.filters),
         # Token ids and log-probabilities come from an engine that serves the weights; hosted endpoints give neither.
         "on_policy": False,
     }
     replace_file(folder.path / "manifest.json", [msgspec.json.format(encode_json(content), indent=2) + b"\n"])
-
-
-def _prices(profile: ModelProfile) -> dict[str, float | None]:
-    return {
-        "usd_per_million_input": profile.price_input,
-        "usd_per_million_output": profile.price_output,
-        "usd_per_million_cached": profile.price_cached,
-    }

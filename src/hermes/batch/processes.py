@@ -18,6 +18,7 @@ from hermes.batch.attempt import failure
 from hermes.batch.identity import session_name
 from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.core.errors import OperatorError, TryLater, UsageError
+from hermes.core.model import ModelProfile
 
 __all__ = ["ProcessEngine", "open_processes"]
 
@@ -209,9 +210,9 @@ class ProcessEngine:
         return self._opened.model
 
     @property
-    def thinking(self) -> bool:
-        """Whether the model reasons by itself."""
-        return self._opened.thinking
+    def profile(self) -> ModelProfile:
+        """What is known of the model."""
+        return self._opened.profile
 
     @property
     def toolsets(self) -> Mapping[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ import msgspec
 
 from hermes.batch.verifiers import Verifier
 from hermes.core.messages import Entry, Usage
-from hermes.core.model import ToolSpec
+from hermes.core.model import ModelProfile, ToolSpec
 from hermes.core.result import CheckScore
 
 __all__ = [
@@ -129,8 +129,9 @@ class Engine(Protocol):
         """The model's name as it goes into the run's record."""
 
     @property
-    def thinking(self) -> bool:
-        """Whether the model reasons by itself; else the batch asks it to write its reasoning down."""
+    def profile(self) -> ModelProfile:
+        """What is known of the model: one that does not reason by itself is asked to write its reasoning down, and
+        its prices go into the run's record."""
 
     @property
     def toolsets(self) -> Mapping[str, tuple[str, ...]]:

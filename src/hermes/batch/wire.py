@@ -10,6 +10,7 @@ import msgspec
 
 from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.core.codec import encode_json
+from hermes.core.model import ModelProfile
 
 __all__ = [
     "Begin",
@@ -78,7 +79,7 @@ class Opened(_Message, frozen=True, kw_only=True, tag="opened"):
     """The engine is open; `begun` are its half-done rollouts."""
 
     model: str
-    thinking: bool
+    profile: ModelProfile
     toolsets: dict[str, tuple[str, ...]]
     begun: tuple[str, ...] = ()
 

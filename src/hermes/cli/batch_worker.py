@@ -152,9 +152,7 @@ async def _serve(out: _Outbox) -> None:
             group.start_soon(out.run)
             toolsets = {name: tuple(tools) for name, tools in engine.toolsets.items()}
             out.put(
-                wire.Opened(
-                    model=engine.model, thinking=engine.thinking, toolsets=toolsets, begun=tuple(engine.begun())
-                )
+                wire.Opened(model=engine.model, profile=engine.profile, toolsets=toolsets, begun=tuple(engine.begun()))
             )
             server = _Server(engine, out, group)
             group.start_soon(server.beat)
