@@ -1,6 +1,6 @@
 """Fetching one page: redirects one by one, each judged again; limits on time, size and their number; text only.
 
-It sends no key, no cookie and no body, and asks once. What the page says is made readable in `web_page`.
+It sends no key, no cookie and no body, and asks once. What a page of HTML says is made readable by `web_page`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from yarl import URL
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import ToolError
 from hermes.tools.web_address import AddressRefused, checked_page
-from hermes.tools.web_page import Page, PageSource, is_html, is_text, page_of
+from hermes.tools.web_text import Page, PageSource, is_html, is_text
 
 __all__ = ["FetchLimits", "Fetched", "Fetcher", "SessionSource"]
 
@@ -153,7 +153,7 @@ class Fetcher:
     async def _readable(self, source: PageSource) -> Page:
         with held(self._hold):
             if not is_html(source):
-                return await anyio.to_thread.run_sync(page_of, source)
+                return await anyio.to_thread.run_sync(plain_page, source)
             async with self._readers:
                 return await _in_a_process(source)
 

@@ -16,7 +16,6 @@ import aiohttp
 import anyio
 import anyio.to_thread
 import msgspec
-from bs4 import BeautifulSoup, Tag
 
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import ToolError
@@ -88,6 +87,9 @@ def _duckduckgo(query: str, _limit: int, _key: str) -> _Request:
 
 
 def _read_duckduckgo(data: bytes) -> list[Found]:
+    # edge: a parser that only this one service needs, at its first search
+    from bs4 import BeautifulSoup, Tag
+
     soup = BeautifulSoup(data, "html.parser")
     if soup.select_one(".anomaly-modal__modal, #challenge-form") is not None:
         raise ToolError(
