@@ -15,7 +15,10 @@ def main() -> None:
     python = here / ".venv" / "bin" / "python"
     inside = Path(sys.prefix).resolve() == (here / ".venv").resolve()
     try:
-        # edge: this file must start where nothing is installed.
+        # edge: this file must start where nothing is installed, or our own sources are all there is.
+        import msgspec  # noqa: F401
+
+        # edge: the same
         from hermes.cli.main import main as hermes
     except ModuleNotFoundError as error:
         if python.exists() and not inside:

@@ -19,14 +19,16 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Start with a Python that sees the standard library only."""
-    command = [sys.executable, "-I", "-S", str(checkout / "batch_runner.py"), *arguments]
-    return subprocess.run(command, cwd=checkout.parent, capture_output=True, text=True)
+def start(checkout: Path, *arguments: str, sources: str = "") -> subprocess.CompletedProcess[str]:
+    """Start with a Python that sees the standard library and `sources` only."""
+    command = [sys.executable, "-S", str(checkout / "batch_runner.py"), *arguments]
+    variables = {"PYTHONPATH": sources} if sources else {}
+    return subprocess.run(command, cwd=checkout.parent, env=variables, capture_output=True, text=True)
 
 
-def test_without_an_environment_it_prints_the_one_command(checkout: Path) -> None:
-    done = start(checkout, "--run_name=x")
+@pytest.mark.parametrize("sources", ["", str(ROOT / "src")], ids=["nothing", "sources"])
+def test_without_an_environment_it_prints_the_one_command(checkout: Path, sources: str) -> None:
+    done = start(checkout, "--run_name=x", sources=sources)
     assert done.returncode == 1
     assert f"make -C {checkout} install" in done.stderr
     assert "Traceback" not in done.stderr
