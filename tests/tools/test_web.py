@@ -18,8 +18,8 @@ from hermes.credentials.redact import Redactor
 from hermes.tools.web import MAX_CHARACTERS, WebToolset
 from hermes.tools.web_fetch import Fetcher
 from hermes.tools.web_page import page_of
-from hermes.tools.web_text import PageSource, decoded
 from hermes.tools.web_search import SEARCHERS, Searcher, searcher_for
+from hermes.tools.web_text import PageSource, decoded
 from tests.tools.place import call
 from tests.tools.site import Names, Site
 

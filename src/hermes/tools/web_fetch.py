@@ -20,7 +20,7 @@ from yarl import URL
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import ToolError
 from hermes.tools.web_address import AddressRefused, checked_page
-from hermes.tools.web_text import Page, PageSource, is_html, is_text
+from hermes.tools.web_text import Page, PageSource, is_html, is_text, plain_page
 
 __all__ = ["FetchLimits", "Fetched", "Fetcher", "SessionSource"]
 
