@@ -136,6 +136,8 @@ def test_which_hermes_is_which(environ: dict[str, str], tmp_path: Path) -> None:
 def test_files_of_another_program_are_recognised(environ: dict[str, str], hermes_home: Path) -> None:
     (hermes_home / "state.db").write_bytes(b"x")
     (hermes_home / "kanban.db").write_bytes(b"x")
+    for ours in ("profiles", "kanban"):
+        (hermes_home / ours).mkdir()
     assert findings(environ)["other files"][1].startswith("state.db, kanban.db: another program's, never written here")
 
 

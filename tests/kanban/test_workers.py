@@ -17,7 +17,7 @@ from hermes.kanban.card import Card, NewCard
 from hermes.kanban.dispatcher import Dispatcher, Passed
 from hermes.kanban.launching import ProcessLauncher
 from hermes.kanban.place import this_worker
-from hermes.testing.faults import Fault, rate_limited
+from hermes.testing.faults import Fault, rate_limited, server_error
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import ProviderServer, Request, serve_in_thread
 
@@ -211,3 +211,19 @@ def test_a_question_is_told_to_whoever_looks_elsewhere_and_work_goes_on_with_the
     assert lab.board.find(card.id).summary == "red it is", lab.log(card)
     first, second = lab.board.runs(card.id)
     assert first.session_id == second.session_id and server.requests[-1].turn == 3
+
+
+def test_what_was_mended_in_the_settings_counts_when_work_goes_on(lab: Lab) -> None:
+    card = lab.create("write")
+    config = lab.home / "profiles" / "coder" / "config.yaml"
+    config.write_text("agent:\n  api_max_retries: 1\n", encoding="utf-8")
+    script = step(reply(calls=[call("kanban_complete", summary="written")]), reply("bye"))
+    with serve_in_thread(lambda request: server_error()) as broken:
+        pass_and_wait(lab.use(broken).dispatcher())
+    with serve_in_thread(script) as server:
+        dispatcher = lab.use(server).dispatcher()
+        pass_and_wait(dispatcher)
+        dispatcher.pass_once(most=0, sign=False)
+    assert broken.requests and lab.board.find(card.id).summary == "written", lab.log(card)
+    first, second = lab.board.runs(card.id)
+    assert first.session_id == second.session_id

@@ -28,7 +28,8 @@ from hermes.providers.weights import LABEL, availability
 
 __all__ = ["Check", "doctor", "examine"]
 
-_FOREIGN = ("state.db", "kanban.db", "kanban", "auth.json", "SOUL.md", "profiles", "skills", "memories")
+#: Only what this program never makes itself.
+_FOREIGN = ("state.db", "kanban.db", "skills", "memories")
 _LITTLE_DISK = 1 << 30
 
 

@@ -223,7 +223,8 @@ class Shift:
         if earlier is not None and earlier.session_id and await runtime.store.session(earlier.session_id) is not None:
             await self._note_session(earlier.session_id)
             self._say(f"goes on with session {earlier.session_id}")
-            return await self._again(recovery, view, earlier, earlier.session_id, limits)
+            now = spec_of("", at.workspace, system_text(view.task))
+            return await self._again(recovery, view, earlier, now, limits)
         session = runtime.new_session()
         await self._note_session(session)
         text = worker_context(view, workspace=at.workspace)
@@ -235,8 +236,12 @@ class Shift:
         self._say(f"begins in session {session}, folder {at.workspace}")
         return await runtime.start(spec, source="kanban", named=session)
 
-    async def _again(self, recovery: Recovery, view: CardView, earlier: Run, session: str, limits: Limits) -> Task:
-        """Go on with the session of an earlier run; what it used before counts for that run."""
+    async def _again(self, recovery: Recovery, view: CardView, earlier: Run, now: TaskSpec, limits: Limits) -> Task:
+        """Go on with the session of an earlier run; what it used before counts for that run.
+
+        Its model is the one that the profile names `now`: what was mended since the last attempt failed has to count.
+        """
+        session = earlier.session_id or ""
         report = await recovery.look(session)
         self._before = (report.usage.cost_usd or 0.0, report.usage.total)
         ended = report.main is not None and report.main.ended_at is not None
@@ -250,7 +255,7 @@ class Shift:
             session,
             interactive=False,
             say=news(view, since=earlier.started_at, why=why if ended else "") if ended or new else "",
-            revise=lambda spec: msgspec.structs.replace(spec, session=_more(spec.session, more)),
+            revise=lambda spec: msgspec.structs.replace(spec, model=now.model, session=_more(spec.session, more)),
         )
 
     async def _note_session(self, session: str) -> None:
