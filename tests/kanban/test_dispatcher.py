@@ -17,7 +17,7 @@ from hermes.kanban.dispatcher import Dispatcher, Passed
 from hermes.kanban.ending import Authority
 from hermes.kanban.errors import StillRunning
 from hermes.kanban.reasons import why
-from hermes.kanban.run_process import RUN_ID, ExitNote
+from hermes.kanban.run_process import RUN_ID, ExitNote, RunFiles
 from tests.kanban.test_workers import Lab, pass_and_wait
 
 #: A worker that says that it has begun, and then does what it is told by a file.
@@ -253,6 +253,20 @@ def test_each_card_left_alone_has_a_reason_and_a_cure(lab: Lab) -> None:
     assert why(lab.board, lab.board.show(foreign.id)).reason == "no_profile"
     dispatcher.leave()
     assert not [event for event in lab.board.events() if event.kind == "reconciled"], "a full board is no alarm"
+
+
+@pytest.mark.fault("B082")
+def test_a_worker_that_ended_unnoticed_is_said_to_be_gone_and_not_to_work(lab: Lab) -> None:
+    card = lab.create("x")
+    passes(lab, "1", 1)
+    files = RunFiles(lab.folder / "runs")
+    assert why(lab.board, lab.board.show(card.id)).reason == "running", "without files nothing is known of it"
+    found = why(lab.board, lab.board.show(card.id), files=files)
+    assert (found.reason, found.cure) == ("worker_gone", "hermes kanban dispatch")
+    lab.environ["WORKER_MODE"] = "sleep"
+    dispatcher = lab.dispatcher()
+    dispatcher.pass_once(sign=False)
+    assert why(lab.board, lab.board.show(card.id), files=files).reason == "running"
 
 
 @pytest.mark.fault("B080")

@@ -29,6 +29,10 @@ def _boards(context: click.Context) -> Boards:
     return open_boards(loaded.home, loaded.settings)
 
 
+def _own_name(name: str, slug: str) -> str:
+    return "" if name == slug else name
+
+
 def _place(found: Boards, slug: str) -> str:
     location = found.location(slug)
     return str(location.path) if location.path is not None else "PostgreSQL"
@@ -81,7 +85,7 @@ def list_(context: click.Context, /, as_json: bool) -> None:
             "*" if each["current"] else "",
             each["slug"],
             ", ".join(f"{count} {name}" for name, count in each["cards"].items()) or "empty",
-            each["description"] or ("" if each["name"] == each["slug"] else each["name"]),
+            ": ".join(text for text in (_own_name(each["name"], each["slug"]), each["description"]) if text),
         )
         for each in table
     ]
@@ -117,13 +121,17 @@ def create(
 
 @boards.command("switch", epilog="\b\nExample:\n  hermes kanban boards switch web")
 @click.argument("slug")
+@_json
 @click.pass_context
-def switch(context: click.Context, /, slug: str) -> None:
+def switch(context: click.Context, /, slug: str, as_json: bool) -> None:
     """Use a board from now on wherever none is named."""
     found = _boards(context)
     chosen = found.switch(slug)
-    click.echo(f"{chosen} is used from now on; --board names another one for a single command")
     now = found.current()
+    if as_json:
+        print_json({"board": chosen, "current": now})
+        return
+    click.echo(f"{chosen} is used from now on; --board names another one for a single command")
     if now != chosen:
         click.echo(f"hermes: here {now} is used all the same: HERMES_KANBAN_BOARD or kanban.board says so", err=True)
 
@@ -140,20 +148,41 @@ def show(context: click.Context, /, slug: str | None, as_json: bool) -> None:
     if as_json:
         print_json({**msgspec.to_builtins(info), "place": _place(found, name), "folder": found.folder(name)})
         return
-    table = [("board", name), ("description", info.description or "-"), ("rows", _place(found, name)),
+    called = _own_name(info.name, name)
+    table = [("board", f"{name}: {called}" if called else name), ("description", info.description or "-"),
+             ("rows", _place(found, name)),
              ("folder", str(found.folder(name))), ("repository", info.default_workdir or "none named")]  # fmt: skip
     click.echo(rows(table, indent=""))
+
+
+@boards.command("rename", epilog='\b\nExample:\n  hermes kanban boards rename web "The web shop"')
+@click.argument("slug")
+@click.argument("name")
+@_json
+@click.pass_context
+def rename(context: click.Context, /, slug: str, name: str, as_json: bool) -> None:
+    """Change how people call a board. What commands call it stays: cards and workers hang on it."""
+    found = _boards(context)
+    info = found.change(found.current(slug), name=name.strip() or found.current(slug))
+    if as_json:
+        print_json(info)
+    else:
+        click.echo(f"the board {info.slug} is called {info.name}")
 
 
 @boards.command("set-default-workdir", epilog="\b\nExample:\n  hermes kanban boards set-default-workdir web /src/web")
 @click.argument("slug")
 @click.argument("folder")
+@_json
 @click.pass_context
-def workdir(context: click.Context, /, slug: str, folder: str) -> None:
+def workdir(context: click.Context, /, slug: str, folder: str, as_json: bool) -> None:
     """Say in which repository worktree cards of a board work if they name none; `none` forgets it."""
     found = _boards(context)
     path = None if folder == "none" else os.path.abspath(os.path.expanduser(folder))
     info = found.change(found.current(slug), default_workdir=path)
+    if as_json:
+        print_json(info)
+        return
     click.echo(f"worktree cards of {info.slug} work in {info.default_workdir or 'the repository that each names'}")
 
 
@@ -161,14 +190,18 @@ def workdir(context: click.Context, /, slug: str, folder: str) -> None:
 @click.argument("slug")
 @click.option("--delete", is_flag=True, help="For good; else it is put away under boards/_archived.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@_json
 @click.pass_context
-def remove(context: click.Context, /, slug: str, delete: bool, yes: bool) -> None:
+def remove(context: click.Context, /, slug: str, delete: bool, yes: bool, as_json: bool) -> None:
     """Put a board away, or delete it. Refused while its workers run."""
     found = _boards(context)
     name = found.current(slug)
     if delete and not yes:
         click.confirm(f"Delete the board {name} with all its cards?", abort=True)
     target = found.remove(name, delete=delete)
+    if as_json:
+        print_json({"board": name, "deleted": delete, "archived": target})
+        return
     click.echo(f"deleted {name}" if target is None else f"{name} is put away in {target}")
 
 

@@ -201,11 +201,17 @@ def _plain(view: Any) -> dict[str, Any]:
 
 @click.command("context", epilog="\b\nExample:\n  hermes kanban context t_1a2b3c4d")
 @click.argument("card")
+@_json
 @click.pass_context
-def context_(context: click.Context, /, card: str) -> None:
+def context_(context: click.Context, /, card: str, as_json: bool) -> None:
     """Print what the worker of a card is told."""
     with open_named(context).board as board:
-        click.echo(printable(worker_context(board.show(card))), nl=False)
+        view = board.show(card)
+        text = worker_context(view)
+    if as_json:
+        print_json({"card": view.task.id, "text": text})
+    else:
+        click.echo(printable(text), nl=False)
 
 
 _FIELDS = {"check": "check_command", "model": "model_override", "provider": "provider_override",

@@ -104,8 +104,11 @@ def _tell(passed: Passed, dry_run: bool) -> None:
 @click.option("--status", is_flag=True, help="Say who serves the board.")
 @click.option("--print-systemd", "systemd", is_flag=True, help="Print a unit for systemd that serves the board.")
 @click.option("--force", is_flag=True, hidden=True, help="No effect: one dispatcher serves a board.")
+@click.option("--json", "as_json", is_flag=True, help="Who serves the board then, as one JSON object.")
 @click.pass_context
-def daemon(context: click.Context, /, detach: bool, stop: bool, status: bool, systemd: bool, force: bool) -> int:
+def daemon(
+    context: click.Context, /, detach: bool, stop: bool, status: bool, systemd: bool, force: bool, as_json: bool
+) -> int:
     """Serve the board until it is stopped: start workers as cards become ready, and look after them.
 
     Started where another serves the board, it stands by and takes over once that one is gone.
@@ -113,6 +116,8 @@ def daemon(context: click.Context, /, detach: bool, stop: bool, status: bool, sy
     del force
     if detach + stop + status + systemd > 1:
         raise UsageError("--detach, --stop, --status and --print-systemd exclude each other: give one of them.")
+    if as_json and not (detach or stop or status):
+        raise UsageError("--json goes with --detach, --stop or --status.")
     if not (status or stop or systemd):
         refuse_in_task("hermes kanban daemon")
     opened = open_named(context)
@@ -121,32 +126,35 @@ def daemon(context: click.Context, /, detach: bool, stop: bool, status: bool, sy
         if systemd:
             click.echo(_unit(opened), nl=False)
             return 0
-        if status:
-            return _status(lock, opened)
-        if stop:
-            if lock.holder() is None:
-                click.echo("no dispatcher serves the board on this machine")
-                return 0
-            if not lock.end_holder():
-                raise OperatorError(f"the dispatcher does not end; its log is {_log(opened)}")
-            click.echo("stopped; its workers go on, and the next dispatcher looks after them")
-            return 0
-        if detach:
-            return _detach(context, opened, lock)
-        return _serve(opened)
+        if not (status or stop or detach):
+            return _serve(opened)
+        said = _status(lock, opened) if status else _stop(lock, opened) if stop else _detach(context, opened, lock)
+        holder = lock.holder() if as_json else None
+        if as_json:
+            told = {"board": opened.slug, "log": str(_log(opened)), "pid": holder.pid if holder else None,
+                    "since": holder.since if holder else None}  # fmt: skip
+            said = json.dumps(told, ensure_ascii=False)
+        click.echo(said)
+        return 0
 
 
 def _log(opened: OpenedBoard) -> Path:
     return opened.folder / "logs" / "dispatcher.log"
 
 
-def _status(lock: BoardLock, opened: OpenedBoard) -> int:
+def _status(lock: BoardLock, opened: OpenedBoard) -> str:
     holder = lock.holder()
     if holder is None:
-        click.echo("no dispatcher serves the board on this machine; start one: hermes kanban daemon --detach")
-    else:
-        click.echo(f"process {holder.pid} serves the board since {when(holder.since)}, log {_log(opened)}")
-    return 0
+        return "no dispatcher serves the board on this machine; start one: hermes kanban daemon --detach"
+    return f"process {holder.pid} serves the board since {when(holder.since)}, log {_log(opened)}"
+
+
+def _stop(lock: BoardLock, opened: OpenedBoard) -> str:
+    if lock.holder() is None:
+        return "no dispatcher serves the board on this machine"
+    if not lock.end_holder():
+        raise OperatorError(f"the dispatcher does not end; its log is {_log(opened)}")
+    return "stopped; its workers go on, and the next dispatcher looks after them"
 
 
 def _serve(opened: OpenedBoard) -> int:
@@ -170,11 +178,10 @@ def _serve(opened: OpenedBoard) -> int:
     return 0
 
 
-def _detach(context: click.Context, opened: OpenedBoard, lock: BoardLock) -> int:
+def _detach(context: click.Context, opened: OpenedBoard, lock: BoardLock) -> str:
     holder = lock.holder()
     if holder is not None:
-        click.echo(f"process {holder.pid} serves the board already")
-        return 0
+        return f"process {holder.pid} serves the board already"
     log = _log(opened)
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     home = opened.sources.loaded.home
@@ -197,8 +204,7 @@ def _detach(context: click.Context, opened: OpenedBoard, lock: BoardLock) -> int
         if process.poll() is not None or time.monotonic() >= until:
             raise OperatorError(f"the dispatcher did not begin ({_last_line(log)}); its log is {log}")
         time.sleep(0.05)
-    click.echo(f"process {holder.pid or process.pid} serves the board; log {log}; end it: hermes kanban daemon --stop")
-    return 0
+    return f"process {holder.pid or process.pid} serves the board; log {log}; end it: hermes kanban daemon --stop"
 
 
 def _options(opened: OpenedBoard) -> list[str]:

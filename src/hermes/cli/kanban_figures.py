@@ -23,6 +23,7 @@ from hermes.kanban.card import CardEvent
 from hermes.kanban.home import profile_names
 from hermes.kanban.leading import Stats
 from hermes.kanban.reasons import why as reason_of
+from hermes.kanban.run_process import RunFiles
 
 __all__ = ["assignees", "events", "follow", "log", "money_line", "runs", "stats", "tail", "today"]
 
@@ -161,8 +162,9 @@ def runs(context: click.Context, /, card: str, as_json: bool) -> None:
 @click.command(epilog="\b\nExamples:\n  hermes kanban log t_1a2b3c4d\n  hermes kanban log t_1a2b3c4d --tail 0")
 @click.argument("card")
 @click.option("--tail", default=16_384, show_default=True, metavar="BYTES", help="The last so many; 0: all.")
+@_json
 @click.pass_context
-def log(context: click.Context, /, card: str, tail: int) -> None:
+def log(context: click.Context, /, card: str, tail: int, as_json: bool) -> None:
     """Print the end of the log that the workers of a card wrote on this machine."""
     opened = open_named(context)
     with opened.board as board:
@@ -172,13 +174,17 @@ def log(context: click.Context, /, card: str, tail: int) -> None:
         data = path.read_bytes()
     except FileNotFoundError:
         click.echo(f"hermes: {card_id} has no log on this machine ({path}); no worker wrote here", err=True)
-        return
+        data = b""
     part = data[-tail:] if tail > 0 else data
     if len(part) < len(data):
         click.echo(f"… the last {tail:,} of {len(data):,} bytes of {path}", err=True)
         part = part.partition(b"\n")[2] or part
-    for line in part.decode("utf-8", "replace").splitlines():
-        click.echo(printable(line))
+    lines = [printable(line) for line in part.decode("utf-8", "replace").splitlines()]
+    if as_json:
+        print_json({"card": card_id, "path": path, "bytes": len(data), "lines": lines})
+        return
+    for line in lines:
+        click.echo(line)
 
 
 @click.command(
@@ -207,6 +213,11 @@ def events(
 @click.pass_context
 def tail(context: click.Context, /, card: str, as_json: bool) -> int:
     """Print what happens to a card until it has ended. Exit code 75: it waits for a person, and for what is printed."""
+    opened = open_named(context)
+    with opened.board as board:
+        held = reason_of(board, board.show(card), files=RunFiles(opened.folder / "runs"))
+    if held.reason in ("no_dispatcher", "worker_gone"):
+        click.echo(f"hermes: {held.detail}{f': {held.cure}' if held.cure else ''}", err=True)
     _events(context, card, (), None, 50, True, as_json)
     with open_named(context).board as board:
         view = board.show(card)

@@ -11,6 +11,7 @@ from hermes.kanban.diagnosis import Finding, examine
 from hermes.kanban.home import profile_names
 from hermes.kanban.reasons import serving, when
 from hermes.kanban.reasons import why as reason_of
+from hermes.kanban.run_process import RunFiles
 
 __all__ = ["doctor", "pause", "why"]
 
@@ -24,7 +25,7 @@ def why(context: click.Context, /, card: str, as_json: bool) -> int:
     opened = open_named(context)
     with opened.board as board:
         view = board.show(card)
-        reason = reason_of(board, view, profile_names(opened.sources.loaded.home))
+        reason = reason_of(board, view, profile_names(opened.sources.loaded.home), RunFiles(opened.folder / "runs"))
     if as_json:
         click.echo(msgspec.json.encode({"status": view.task.status, **msgspec.to_builtins(reason)}).decode())
         return 0
@@ -71,8 +72,9 @@ def _limits(opened: OpenedBoard) -> str:
 )
 @click.option("--off", is_flag=True, help="Start workers again.")
 @click.option("--reason", default="", metavar="TEXT", help="What `why` says meanwhile.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
-def pause(context: click.Context, /, off: bool, reason: str) -> int:
+def pause(context: click.Context, /, off: bool, reason: str, as_json: bool) -> int:
     """Start no more workers on the board; those that run go on."""
     opened = open_named(context)
     with opened.board as board:
@@ -81,5 +83,8 @@ def pause(context: click.Context, /, off: bool, reason: str) -> int:
             board.note("reconciled", author=opened.author, paused=None)
         else:
             board.set_meta({"paused": f"paused by {opened.author}" + (f": {reason}" if reason else "")})
+    if as_json:
+        click.echo(msgspec.json.encode({"board": opened.slug, "paused": not off}).decode())
+        return 0
     click.echo("workers are started again" if off else "paused; `hermes kanban pause --off` goes on")
     return 0

@@ -182,11 +182,15 @@ def show(context: click.Context, /, name: str | None, as_json: bool) -> None:
 
 @profile.command("use", epilog="\b\nExamples:\n  hermes profile use coder\n  hermes profile use default")
 @click.argument("name")
+@_json
 @click.pass_context
-def use(context: click.Context, /, name: str) -> None:
+def use(context: click.Context, /, name: str, as_json: bool) -> None:
     """Use a profile from now on wherever none is named with -p."""
     root = find_home(os.environ, DEFAULT_PROFILE)
     choose_profile(root.of(name if name == DEFAULT_PROFILE else check_profile_name(name)))
+    if as_json:
+        print_json({"profile": name})
+        return
     click.echo(f"{name} is used from now on; -p NAME names another one for a single command")
 
 

@@ -12,6 +12,7 @@ from hermes.kanban.board import Board
 from hermes.kanban.leading import Queued, Reason
 from hermes.kanban.moves import OPEN
 from hermes.kanban.reading import CardView
+from hermes.kanban.run_process import RunFiles
 
 __all__ = ["SERVED_BY", "noted", "serving", "why"]
 
@@ -54,10 +55,10 @@ def noted(card: Queued, word: str, detail: str = "") -> Reason:
     return Reason(card_id=card.id, reason=word, detail=detail, cure=cure)
 
 
-def why(board: Board, view: CardView, profiles: Collection[str] | None = None) -> Reason:
-    """Why a card is where it is, and what brings it on."""
+def why(board: Board, view: CardView, profiles: Collection[str] | None = None, files: RunFiles | None = None) -> Reason:
+    """Why a card is where it is, and what brings it on. With the `files` of runs a worker that is gone is told."""
     card = view.task
-    found = _of_state(view)
+    found = _unnoticed(board, view, files) or _of_state(view)
     if found is None:
         kept = board.reasons(card.id)
         found = kept[0] if kept else None
@@ -75,6 +76,20 @@ def why(board: Board, view: CardView, profiles: Collection[str] | None = None) -
         told = f"no dispatcher serves the board{f'; {found.detail}' if found is not None and found.detail else ''}"
         return Reason(card_id=card.id, reason="no_dispatcher", detail=told, cure="hermes kanban daemon --detach")
     return found or Reason(card_id=card.id, reason="next", detail="a worker starts with the next pass")
+
+
+def _unnoticed(board: Board, view: CardView, files: RunFiles | None) -> Reason | None:
+    """A worker that ended and that no dispatcher has looked after since."""
+    run = next((each for each in view.runs if each.id == view.task.current_run_id), None)
+    if files is None or run is None or run.manual or view.task.status != "running":
+        return None
+    if files.state(run, board.here) != "gone":
+        return None
+    note = files.note(run.id)
+    said = f": {note.error}" if note is not None and note.error else ""
+    cure = "hermes kanban dispatch" if not serving(board) else ""
+    return Reason(card_id=view.task.id, reason="worker_gone", cure=cure,
+                  detail=f"its worker has ended and no dispatcher has looked after it yet{said}")  # fmt: skip
 
 
 def _of_state(view: CardView) -> Reason | None:
