@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from hermes.batch.attempt import Attempts
 from hermes.batch.execute import RuntimeEngine
+from hermes.batch.folder import RunFolder
+from hermes.batch.identity import session_name
+from hermes.batch.record import Head
 from hermes.batch.rollout import RolloutRequest
+from hermes.batch.settings import BatchSettings
 from hermes.compose import Assembly, Parts, open_runtime
 from hermes.config import find_home, load
 from hermes.core.clock import NO_HOLD, SystemClock
@@ -23,6 +28,7 @@ from hermes.credentials import Endpoint
 from hermes.runtime.spec import ModelChoice
 from hermes.testing.clock import VirtualClock
 from hermes.testing.scripted import ScriptedModel, call, reply
+from tests.batch.fakes import FakeEngine
 from tests.environments.docker_stand_in import StandIn
 
 pytestmark = pytest.mark.anyio
@@ -75,19 +81,33 @@ async def test_a_row_has_its_children_and_leaves_nothing(tmp_path: Path, virtual
                     index=number,
                     prompt=f"row {number}",
                     workspace=str(tmp_path),
-                    state_dir=str(tmp_path / "state"),
                     toolsets=("delegation",),
                 )
             )
             assert isinstance(result.entries[0], User) and isinstance(result.entries[-1], Assistant)
             assert result.entries[-1].text == f"all of {number}"
             assert [child.entries[-1].text for child in result.children] == [PART]  # type: ignore[union-attr]
-        assert [path for path in (tmp_path / "state").rglob("*") if path.is_file()] == []
         gc.collect()
         assert not [ref for ref in seen if ref() is not None]
         assert not runtime.supervisor.tasks and not runtime.bus.tree.tasks
         counts = await runtime.store.counts()
         assert (counts.sessions, counts.tasks) == (0, 0)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+async def test_what_a_written_up_rollout_leaves_on_the_disk_goes_while_others_run(tmp_path: Path, keep: bool) -> None:
+    folder = RunFolder(tmp_path, "r")
+    settings = BatchSettings(dataset_file="p.jsonl", run_name="r", keep_workspaces=keep)
+    engine = FakeEngine()
+    heads = [Head(key=f"k{number}", index=number, outcome="finished") for number in range(3)]
+    for head in heads:
+        for place in (folder.state / session_name(head.key, head.attempt) / "task", folder.workspace(head.index, 0)):
+            place.mkdir(parents=True)
+            (place / "output").write_text(PART)
+    await Attempts(engine, folder, settings).clear(heads[:2])
+    assert engine.ended == ["k0", "k1"]
+    assert [path.name for path in folder.state.iterdir()] == [session_name("k2", 1)]
+    assert len(list(folder.workspaces.iterdir())) == (3 if keep else 1)
 
 
 async def test_a_row_with_an_image_runs_in_its_container_and_nowhere_else(
@@ -106,7 +126,6 @@ async def test_a_row_with_an_image_runs_in_its_container_and_nowhere_else(
                     index=number,
                     prompt="missing" if number else "there",
                     workspace=str(tmp_path),
-                    state_dir=str(tmp_path / "state"),
                     image=image,
                     toolsets=("terminal",),
                 )

@@ -55,7 +55,6 @@ def asked(tmp_path: Path, prompt: str = "go", toolsets: Sequence[str] = ("todo",
         index=0,
         prompt=prompt,
         workspace=str(tmp_path),
-        state_dir=str(tmp_path / "state"),
         toolsets=tuple(toolsets),
         **more,  # type: ignore[arg-type]
     )

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hermes.testing.faults import Disconnect, Fault, rate_limited, server_error
@@ -24,21 +25,28 @@ TURNS = 4
 WORKERS = 6
 
 
-class Sick:
-    """A model of `TURNS` turns, every so often with a fault in place of a reply; counts what it really answered."""
+#: Many kills take minutes.
+MANY = (pytest.mark.slow, pytest.mark.timeout(600))
 
-    def __init__(self, chance: random.Random) -> None:
+
+class Sick:
+    """A model of `TURNS` turns, every so often with a fault in place of a reply; counts what it really answered. It
+    names how soon it may be asked again; only a lost connection, while there are any, costs the seconds of a retry."""
+
+    def __init__(self, chance: random.Random, limits: bool) -> None:
         self._chance = chance
+        self._limits = limits
+        self.loses_connections = True
         self.answered: list[tuple[str, int]] = []
 
     def __call__(self, request: Request) -> Reply | Fault:
         step = self._chance.random()
-        if step < 0.03:
+        if step < 0.03 and self._limits:
             return rate_limited("0")
         if step < 0.06:
-            return server_error()
+            return msgspec.structs.replace(server_error(), headers={"Retry-After": "0"})
         made = self._reply(request)
-        if step < 0.09:
+        if step < 0.09 and self.loses_connections:
             return Disconnect(reply=made if step < 0.075 else None)
         self.answered.append((request.first_user, request.turn))
         return made
@@ -58,7 +66,8 @@ class Soak:
         self.chance = random.Random(seed)
         self.kills = kills
         self.rows = 8 + 3 * kills
-        self.sick = Sick(self.chance)
+        # after a refusal the requests that follow are spread out, for minutes where few are sent
+        self.sick = Sick(self.chance, limits=kills > 2)
         self.arguments = arguments
         self.folder = program.folder / "data" / "soak"
         self.repeats: list[Counter[tuple[str, int]]] = []
@@ -90,13 +99,15 @@ class Soak:
         before = len(self.sick.answered)
         wanted = before + self.chance.randint(0, 4 * WORKERS)
         process = self._start()
-        deadline = time.monotonic() + 40
-        while len(self.sick.answered) <= wanted and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.002)
-        time.sleep(self.chance.random() * 0.02)
-        self.strike(number, process)
-        process.kill()
-        process.wait()
+        try:
+            deadline = time.monotonic() + 40
+            while len(self.sick.answered) <= wanted and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(self.chance.random() * 0.02)
+            self.strike(number, process)
+        finally:
+            process.kill()
+            process.wait()
         self._count(before)
         if number % 3 == 0 and (self.folder / "records.jsonl").exists():
             for path in (self.folder / "records.jsonl", *self.folder.glob("batch_0.jsonl")):
@@ -118,9 +129,13 @@ class Soak:
 
     def _to_the_end(self) -> tuple[int, str]:
         before = len(self.sick.answered)
+        self.sick.loses_connections = False
         for _ in range(4):  # a row may fail for good where the faults come thick
-            process = self._start()
-            code = process.wait(timeout=120)
+            with self._start() as process:
+                try:
+                    code = process.wait(timeout=120)
+                finally:
+                    process.kill()
             if code == 0:
                 break
         self._count(before)
@@ -159,7 +174,7 @@ def program(tmp_path: Path) -> Program:
 @pytest.mark.fault("B102")
 @pytest.mark.fault("B119")
 @pytest.mark.fault("B120")
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(24, marks=MANY)])
 def test_a_run_that_is_killed_again_and_again(program: Program, kills: int) -> None:
     soak = Soak(program, kills, 11)
     soak.run()
@@ -170,7 +185,7 @@ class SoakOfProcesses(Soak):
     """Every second time one of the processes that carry rollouts out is killed first, and the run goes on a while."""
 
     def strike(self, number: int, process: subprocess.Popen[bytes]) -> None:
-        if number % 2 == 0 or process.poll() is not None:
+        if number % 2 or process.poll() is not None:
             return
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()
         workers = [int(pid) for pid in children if b"batch_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -183,10 +198,10 @@ class SoakOfProcesses(Soak):
 
 
 @pytest.mark.fault("B111")
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(23, marks=MANY)])
 def test_a_run_of_several_processes_loses_one_or_all_of_them(program: Program, kills: int) -> None:
     soak = SoakOfProcesses(program, kills, 12, "--processes=2")
     soak.run()
     soak.check(2 * WORKERS, each=2)
-    if kills == 2:
+    if kills == 1:
         assert "died; another takes its place" in (program.folder / "log").read_text("utf-8")

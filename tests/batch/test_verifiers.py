@@ -71,7 +71,6 @@ def asked(tmp_path: Path, verifiers: Any, **row: Any) -> RolloutRequest:
         index=0,
         prompt="go",
         workspace=str(workspace),
-        state_dir=str(tmp_path / "state"),
         toolsets=("terminal",),
         verifiers=parse_verifiers(verifiers),
         row={"prompt": "go", "expected": "42", **row},

@@ -6,7 +6,8 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from hermes.batch.distribution import Draw
 from hermes.batch.filters import judge
@@ -90,7 +91,6 @@ class Attempts:
             prompt=item.row.prompt,
             workspace=str(workspace),
             image=item.row.image or "",
-            state_dir=str(self._folder.state),
             system="\n\n".join(part for part in (item.row.system, self._system) if part),
             before=item.row.before,
             toolsets=draw.toolsets,
@@ -114,15 +114,26 @@ class Attempts:
         except Exception as error:  # a fault of one row must not end the others; it is recorded and shown
             return failure("crashed", f"{type(error).__name__}: {error}")
 
-    async def clear(self, head: Head) -> None:
-        """The record of a rollout is synced: what it would have gone on with goes."""
-        self._engine.settled(head.key, head.attempt)
-        if not self._settings.keep_workspaces:
-            await self._threads.run(remove, self._folder.workspace(head.index, head.rollout))
+    async def clear(self, heads: Sequence[Head]) -> None:
+        """The records of these rollouts are synced: what they would have gone on with goes, and what their shells
+        kept, which would fill the disk in a long run."""
+        gone: list[Path] = []
+        for head in heads:
+            self._engine.settled(head.key, head.attempt)
+            gone.append(self._folder.state / session_name(head.key, head.attempt))
+            if not self._settings.keep_workspaces:
+                gone.append(self._folder.workspace(head.index, head.rollout))
+        if gone:
+            await self._threads.run(_remove_all, gone)
 
     def spent(self) -> tuple[int, float]:
         """Tokens and US dollars used by this process so far, what is set aside for calls under way included."""
         return self._engine.spent()
+
+
+def _remove_all(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        remove(folder)
 
 
 def outcome(result: RolloutResult) -> tuple[Outcome, str, str]:

@@ -7,20 +7,16 @@ the loop. Opening a runtime is the caller's.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 import anyio
 import msgspec
 
-from hermes.batch.attempt import COPY_THREADS
 from hermes.batch.identity import session_name
 from hermes.batch.journal import Begun, RolloutJournal
 from hermes.batch.rollout import ChildRecord, RolloutError, RolloutRequest, RolloutResult, RolloutState
-from hermes.batch.threads import Threads
 from hermes.batch.trace import Trace
 from hermes.batch.verifiers import Command, File
 from hermes.batch.verifying import Verifying
-from hermes.batch.workspace import remove
 from hermes.core.agent import Outcome
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.events import Envelope
@@ -66,7 +62,6 @@ class RuntimeEngine:
         self._runtime = runtime
         self._recovery = recovery
         self._journal = RolloutJournal(runtime.store)
-        self._threads = Threads(COPY_THREADS, hold)
         self._model = model
         self._choice = choice
         self._ceiling = ceiling
@@ -160,7 +155,6 @@ class RuntimeEngine:
         try:
             task = await self._begin(request, name, begun, trace)
             report = self._report(task, await self._runtime.result(task), trace, began)
-            await self._threads.run(_remove_state, request.state_dir, task)
             self._forget(trace)
             return report
         except BaseException:
@@ -324,9 +318,3 @@ def _leaves_first(rows: Sequence[TaskRow]) -> list[TaskRow]:
 
     visit(next(row.task_id for row in rows if row.parent_id is None))
     return found
-
-
-def _remove_state(state_dir: str, task: Task) -> None:
-    """Remove what the shells of a rollout kept: in a long run it would fill the disk."""
-    for member in task.subtree():
-        remove(Path(state_dir, member.scope.session_id, member.id))

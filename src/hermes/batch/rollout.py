@@ -37,7 +37,7 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `key` is the identity of the rollout, the same over all runs; `index` and `rollout` are its place in the dataset and
     among the rollouts of that row. `system` is the batch's own system text and never becomes part of a row. `workspace`
-    and `state_dir` are absolute directories. `image` is that of the container its commands run in; a rollout that asks
+    is an absolute directory. `image` is that of the container its commands run in; a rollout that asks
     for one runs nowhere else. `before` are the messages of its conversation before `prompt`. `extra` are fields of the
     request body of this endpoint. `verifiers` judge the work before its environment goes; `row` is the whole row, for
     them. `timeout` is seconds of running time, None = none. `report` takes a few words about what the rollout is doing
@@ -48,7 +48,6 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     prompt: str
     workspace: str
-    state_dir: str
     image: str = ""
     rollout: int = 0
     attempt: int = 1

@@ -265,12 +265,13 @@ class BatchRun:
             await self._to_clear.wait()
             self._to_clear = anyio.Event()
             while self._ended:
-                await self._attempts.clear(self._ended[0])
-                self._ended.popleft()
+                heads = tuple(self._ended)  # many at a time: each time costs a change of threads
+                await self._attempts.clear(heads)
+                for _ in heads:
+                    self._ended.popleft()
 
     async def _clear_rest(self) -> None:
-        for head in self._ended:
-            await self._attempts.clear(head)
+        await self._attempts.clear(tuple(self._ended))
 
     def _settled(self, head: Head) -> None:
         self._progress.settle(head, anyio.current_time())
