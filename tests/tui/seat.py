@@ -48,8 +48,7 @@ class Seat:
 
     @property
     def text(self) -> str:
-        with self.app._context():  # what draws itself asks for the program
-            return "\n".join(lines_of(self.app.screen))
+        return "\n".join(lines_of(self.app.screen))
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -102,6 +101,7 @@ async def seat(
             group.start_soon(there.run)
             await composer.app.ready.wait()
             await there.pilot.pause()
-            yield there
+            with composer.app._context():  # what is drawn while a test waits asks for the program
+                yield there
             if there.code is None:
                 chat.leave()

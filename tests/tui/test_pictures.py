@@ -104,6 +104,7 @@ async def test_a_question(tmp_path: Path, size: tuple[int, int]) -> None:
         await at.sees("wants terminal: rm -rf build/cache")
         await at.sees("counts as no in 4m 5")
         await at.quiet()
+        await at.sees("answered while 1 of its tasks still run")
         picture(at, "question")
         await at.until(lambda: at.screen._ask.takes("n", at.chat.now()))
         await at.press("n")

@@ -67,7 +67,7 @@ def script(request: Request) -> Reply:
     if first.startswith("a while"):
         return reply("the while is over", delay=4)
     if last.startswith("spawn"):
-        goal = "for ever dig" if last == "spawn" else "a while dig"
+        goal = "a while dig" if last.startswith("spawn again") else "for ever dig"
         return reply("I hand it out.", calls=[call("delegate_task_async", goal=goal)])
     if last == "think":
         return reply("never", delay=600)
@@ -122,18 +122,21 @@ def test_a_day_at_the_full_screen(terminal: Terminal) -> None:
     terminal.key("C-g")
     terminal.sees("❯ two line")
     terminal.key("C-u")
-    terminal.type("spawn again")
-    terminal.sees("▶ a while dig · running model")
+    terminal.type("spawn")
+    terminal.sees("▶ for ever dig · running model")
     terminal.tmux("send-keys", "-l", "a half-sentence")
     terminal.sees("a half-sentence")
     terminal.key("C-u")
     terminal.type("/detach")
     terminal.sees("it goes on in the background: hermes attach")
     terminal.type(f"clear; {hermes} --resume")
-    terminal.sees("█ spawn again")
+    terminal.sees("taken over:")  # and nobody is asked whether what went on shall go on
+    terminal.sees("█ spawn")
     terminal.type("back again")
     terminal.sees("echo back again (red)")
     terminal.type("/quit")
+    assert "for ever dig" in terminal.sees("s  stop it")
+    terminal.key("s")
     screen = terminal.sees("Go on with it: hermes chat --resume 20")
     assert "Traceback" not in screen and "Exception" not in screen
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -139,10 +139,17 @@ class Commands:
         for line in lines:
             self._chat.screen.note(line)
 
+    def _table(self, rows: Sequence[tuple[str, str]]) -> None:
+        self._say(*aligned(rows, width=self._chat.screen.width))
+
     async def help(self, argument: str) -> None:
         """List the commands."""
         rows = [(entry.usage, entry.summary) for entry in COMMANDS]
-        self._say("Commands (any unique beginning will do):", *aligned(rows))
+        self._say("Commands (any unique beginning will do):")
+        self._table(rows)
+        if self._chat.screen.keys:
+            self._say("Keys:")
+            self._table(self._chat.screen.keys)
         self._say("Ctrl+C stops the turn and no task; twice within 2 s leaves. A line typed meanwhile is queued.")
 
     # -- other tasks ------------------------------------------------------------------------------------------------
@@ -276,7 +283,7 @@ class Commands:
             return
         found = await chat.runtime.store.sessions(limit=20)
         ago = [(row, duration(max(0.0, chat.now() - row.updated_at))) for row in found if row.source != "batch"]
-        self._say(*aligned([(row.session_id, f"{time} ago · {one_line(row.title, 60)}") for row, time in ago]))
+        self._table([(row.session_id, f"{time} ago · {one_line(row.title, 60)}") for row, time in ago])
         self._say("/resume ID goes on with one" if ago else "no conversation yet")
 
     async def resume(self, argument: str) -> None:
@@ -299,7 +306,7 @@ class Commands:
         now = (chat.session.task.spec if chat.session is not None else chat.spec).model.name
         rows = [("model", now or chat.assembly.endpoint.model), ("source", describe_source(chat.assembly))]
         short = ", ".join(f"{alias} = {full}" for alias, full in chat.assembly.settings.model.aliases.items())
-        self._say(*aligned([*rows, ("short names", short or "none (model.aliases)")]))
+        self._table([*rows, ("short names", short or "none (model.aliases)")])
         self._say("/model NAME changes it here; `hermes model` lists the models of the server")
 
     async def kanban(self, argument: str) -> None:
@@ -313,7 +320,7 @@ class Commands:
     async def config(self, argument: str) -> None:
         """The settings that were changed."""
         chat = self._chat
-        self._say(*aligned([("file", str(chat.assembly.home.config_file)), *changed(chat.assembly.settings)]))
+        self._table([("file", str(chat.assembly.home.config_file)), *changed(chat.assembly.settings)])
         self._say("`hermes config set KEY VALUE` changes one for the next start")
 
     async def status(self, argument: str) -> None:
@@ -333,7 +340,7 @@ class Commands:
             ("beside", ", ".join(one.id for one in chat.aside.busy) or "nothing"),
             ("loop", f"{await loop_delay() * 1_000:.1f} ms late"),
         ]
-        self._say(*aligned(rows))
+        self._table(rows)
 
     async def usage(self, argument: str) -> None:
         """Tokens and money, from the calls that are stored."""
@@ -346,7 +353,7 @@ class Commands:
         lines = [(line.key, usage_text(line.usage)) for line in table.lines]
         lines.append(("with all tasks", f"{usage_text(used)}, {total.calls} calls of the model{unknown}"))
         lines.append(("cached, reasoning", f"{used.cached}, {used.reasoning} tokens"))
-        self._say(*aligned(lines))
+        self._table(lines)
 
     async def budget(self, argument: str) -> None:
         """Show or change what the conversation and its tasks may cost."""
@@ -358,13 +365,13 @@ class Commands:
             chat.spec = msgspec.structs.replace(chat.spec, session=limits)
             if chat.session is not None:
                 await chat.session.limit(limits)
-        self._say(*aligned(budget_rows(limits, budget)))
+        self._table(budget_rows(limits, budget))
 
     async def tools(self, argument: str) -> None:
         """The tools in use."""
         spec = self._chat.spec
         registry = self._chat.runtime.registry
-        self._say(*aligned([(name, ", ".join(registry.tool_names((name,)))) for name in spec.toolsets]))
+        self._table([(name, ", ".join(registry.tool_names((name,)))) for name in spec.toolsets])
         self._say("`hermes tools enable|disable NAME` changes them for the next start")
 
     async def detach(self, argument: str) -> None:

@@ -5,7 +5,7 @@ Reads no key and writes to no terminal: each face brings its own `Composer`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Protocol, Self
@@ -59,7 +59,12 @@ class Composer(Protocol):
 
 
 class Stage(Protocol):
-    """Where a conversation is shown. Every text is made safe for a screen here, and secrets are replaced."""
+    """Where a conversation is shown. Every text is made safe for a screen here, and secrets are replaced.
+
+    `keys` are what only this place has: key, and what it does.
+    """
+
+    keys: Sequence[tuple[str, str]]
 
     @property
     def width(self) -> int:
@@ -95,6 +100,7 @@ class Screen:
     """Streamed text and notes, one after the other: a note waits until the line of text under way is finished."""
 
     def __init__(self, composer: Composer, redact: Callable[[str], str] | None = None) -> None:
+        self.keys: Sequence[tuple[str, str]] = ()
         self._composer = composer
         self._redact = redact
         self._cleaner = Cleaner(redact)

@@ -88,6 +88,7 @@ class Chat:
         self._left = False
         self._suspend = False
         self._resume = resume
+        self.went_on = ""  # the session that another process went on with until now
         self.options = options  # what the command line named: it changes a conversation that is taken up
         self.terminal = terminal  # whether somebody is there to be asked
         self.detaches = detaches  # whether work goes on when the terminal is left in the middle of it

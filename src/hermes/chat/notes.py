@@ -106,7 +106,7 @@ def running_lines(chat: Chat, width: int) -> list[str]:
     running = chat.running()
     lines = ["a turn runs"] if chat.turn_runs else []
     for task in running[:10]:
-        lines.append(one_row(chat.tree, chat.tree.tasks[task.id], chat.now(), width=width))
+        lines.append(one_row(chat.tree, chat.tree.tasks[task.id], chat.now(), width=width, brief=True))
     if len(running) > 10:
         lines.append(f"… and {len(running) - 10} more tasks")
     return [*lines, *(f"the conversation {one.id}, put aside" for one in chat.aside.busy)]

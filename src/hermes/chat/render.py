@@ -29,6 +29,9 @@ __all__ = [
     "when",
 ]
 
+#: Columns below which a second cell stands under the first, not beside it.
+_NARROW = 24
+
 #: Complete escape sequences: operating-system commands, control sequences, two-letter ones.
 _ESCAPES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b.?"
@@ -171,10 +174,35 @@ def fitting(text: str, width: int) -> int:
     return len(text)
 
 
-def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
-    """Two columns, the first as wide as its longest cell."""
-    width = max((columns(left) for left, _ in rows), default=0)
-    return [f"{indent}{left}{' ' * (width - columns(left))}  {right}".rstrip() for left, right in rows]
+def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ", width: int = 0) -> list[str]:
+    """Two columns, the first as wide as its longest cell. What does not fit into `width` columns of the screen (0: any
+    number does) goes on under its own beginning, or under the first cell where too little room is left beside it."""
+    first = max((columns(left) for left, _ in rows), default=0)
+    room = width - first - len(indent) - 2
+    if 0 < width and room < _NARROW and any(columns(right) > room for _, right in rows):
+        lead = indent * 2
+        return [
+            line
+            for left, right in rows
+            for line in (f"{indent}{left}", *(lead + part for part in _broken(right, width - len(lead)) if part))
+        ]
+    lines: list[str] = []
+    for left, right in rows:
+        begin, *rest = _broken(right, room) if width else [right]
+        lines.append(f"{indent}{left}{' ' * (first - columns(left))}  {begin}".rstrip())
+        lines += [f"{indent}{' ' * first}  {part}" for part in rest]
+    return lines
+
+
+def _broken(text: str, room: int) -> list[str]:
+    """Lines of at most `room` columns, broken at spaces; a longer word stays whole, to be copied."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and columns(lines[-1]) + 1 + columns(word) > room:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return lines
 
 
 def when(seconds: float) -> str:

@@ -35,8 +35,9 @@ async def reopened(chat: Chat, composer: Composer, session_id: str) -> Task | No
             f"session {session_id} is open in another process (owner {report.owner}); hermes attach {session_id} takes "
             "it over"
         )
-    mode = recover_mode(chat.assembly.settings.delegation.recover, chat.terminal)
-    for line in describe(report, mode=mode):
+    moved = session_id == chat.went_on  # it was going on a moment ago: whether it shall go on is no question
+    mode = recover_mode(chat.assembly.settings.delegation.recover, chat.terminal and not moved)
+    for line in describe(report, mode=mode, moved=moved):
         chat.screen.note(line)
     if mode == "ask" and unfinished(report):
         answer = await _ask(chat, composer)

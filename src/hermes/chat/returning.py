@@ -29,15 +29,15 @@ def unfinished(report: SessionReport) -> list[CutOff]:
     return [cut for cut in report.cut_off if cut.task_id != main]
 
 
-def describe(report: SessionReport, *, mode: Recover) -> list[str]:
-    """What a person reads before a session goes on, one line each."""
+def describe(report: SessionReport, *, mode: Recover, moved: bool = False) -> list[str]:
+    """What a person reads before a session goes on, one line each. `moved`: another process let it go for this."""
     cut_off = unfinished(report)
     main = next((cut for cut in report.cut_off if cut not in cut_off), None)
     title = f" · {one_line(report.title, 60)}" if report.title else ""
     lines = [f"session {report.session_id}{title}"]
     ended = [f"  {label} ({task_id}): {async_status(state)}" for task_id, label, state in report.ended]
     lines += _listed("ended meanwhile:", [one_line(line, 160) for line in ended])
-    lines += _listed("cut off:", [_cut(cut) for cut in cut_off])
+    lines += _listed("taken over:" if moved else "cut off:", [_cut(cut) for cut in cut_off])
     if main is not None and main.unknown:
         lines.append(f"the conversation itself was cut off in {', '.join(main.unknown)}: effect unknown")
     spent = report.usage

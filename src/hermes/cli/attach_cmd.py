@@ -42,7 +42,7 @@ def attach(
     options = merged(options_of(context), **given)
     sources = open_sources(options)
     parts = parts_of(sources)
-    session = anyio.run(_freed, sources, session_id)
+    session, went_on = anyio.run(_freed, sources, session_id)
     return run_async(
         lambda: converse(
             sources,
@@ -53,17 +53,18 @@ def attach(
             verbose=verbose,
             source="cli",
             resume=session,
+            went_on=went_on,
             detaches=not no_detach,
         )
     )
 
 
-async def _freed(sources: Sources, wanted: str) -> str:
-    """The session that is meant, once nobody has it any more."""
+async def _freed(sources: Sources, wanted: str) -> tuple[str, bool]:
+    """The session that is meant, once nobody has it any more, and whether somebody had it."""
     async with reach(sources) as remote:
         session = await _unfinished(remote) if wanted == "latest" else await remote.session(wanted)
-        await have_let_go(remote, session, patience=ANSWERS + sources.loaded.settings.runtime.handover_wait_seconds)
-        return session
+        wait = sources.loaded.settings.runtime.handover_wait_seconds
+        return session, await have_let_go(remote, session, patience=ANSWERS + wait)
 
 
 async def _unfinished(remote: Remote) -> str:

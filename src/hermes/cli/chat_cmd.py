@@ -203,7 +203,7 @@ def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: P
 
 async def _one_shot(request: Request, sources: Sources, parts: Parts, *, detaches: bool) -> int:
     if request.resume:
-        session = await take_from_host(sources, request.resume)
+        session, _ = await take_from_host(sources, request.resume)
         request = msgspec.structs.replace(request, resume=session)
     detaches = detaches and parts.loaded.settings.runtime.on_hangup == "detach"
     shot = OneShot(msgspec.structs.replace(request, detaches=detaches), parts)

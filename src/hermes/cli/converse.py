@@ -37,17 +37,18 @@ async def converse(
     verbose: bool,
     source: str,
     resume: str = "",
+    went_on: bool = False,
     detaches: bool = True,
 ) -> int:
     """Hold a conversation on this process's terminal and return the exit code.
 
-    `resume` is the session to go on with. `detaches`: what runs when the terminal is left in the middle of it goes on
-    in the background.
+    `resume` is the session to go on with; `went_on`: another process had it until now. `detaches`: what runs
+    when the terminal is left in the middle of it goes on in the background.
 
     Raises:
         HermesError: the runtime could not be opened, or the journal broke.
     """
-    session = await take_from_host(sources, resume) if resume else ""
+    session, hosted = await take_from_host(sources, resume) if resume else ("", False)
     async with open_runtime(parts) as assembly:
         tune_collector()
         composer, given = _composer(assembly, face.face)
@@ -64,12 +65,8 @@ async def converse(
             options=sources.options,
             **given,
         )
-        if face.face == "screen":
-            composer.attach(chat)
-        if face.note:
-            chat.screen.note(face.note)
-        # What cannot be held is refused now and not with the first line.
-        assembly.runtime.supervisor.budgets.admit([chat.spec], "", None)
+        chat.went_on = session if went_on or hosted else ""
+        _seat(chat, composer, face)
         hung_up = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(_signals, chat, hung_up)
@@ -98,6 +95,15 @@ def _composer(assembly: Assembly, face: str) -> tuple[Any, dict[str, Any]]:
     from hermes.cli.composer import LineComposer, PromptComposer
 
     return LineComposer() if face == "lines" else PromptComposer(), {}
+
+
+def _seat(chat: Chat, composer: Any, face: Chosen) -> None:
+    if face.face == "screen":
+        composer.attach(chat)
+    if face.note:
+        chat.screen.note(face.note)
+    # What cannot be held is refused now and not with the first line.
+    chat.assembly.runtime.supervisor.budgets.admit([chat.spec], "", None)
 
 
 async def _serve_board(sources: Sources, say: Callable[[str], None]) -> None:

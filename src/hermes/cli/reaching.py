@@ -68,8 +68,8 @@ async def reach(sources: Sources) -> AsyncIterator[Remote]:
         await store.close()
 
 
-async def take_from_host(sources: Sources, wanted: str) -> str:
-    """The session that is meant; the host is made to let it go, any other process is left alone.
+async def take_from_host(sources: Sources, wanted: str) -> tuple[str, bool]:
+    """The session that is meant, and whether the host had it; it is made to let it go, any other process is left alone.
 
     Raises:
         UsageError: there is no such session.
@@ -79,10 +79,10 @@ async def take_from_host(sources: Sources, wanted: str) -> str:
     async with reach(sources) as remote:
         session = await find_session(remote.store, wanted)
         info = await anyio.to_thread.run_sync(host_info, home.path)
-        if info is not None and any(row.owner == info.owner for row in await remote.store.tasks(session)):
-            wait = sources.loaded.settings.runtime.handover_wait_seconds
-            await have_let_go(remote, session, patience=ANSWERS + wait)
-        return session
+        if info is None or all(row.owner != info.owner for row in await remote.store.tasks(session)):
+            return session, False
+        wait = sources.loaded.settings.runtime.handover_wait_seconds
+        return session, await have_let_go(remote, session, patience=ANSWERS + wait)
 
 
 def host_log(home: Path) -> Path:

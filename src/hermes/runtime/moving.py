@@ -21,16 +21,19 @@ ANSWERS = 15.0
 
 async def have_let_go(
     remote: Remote, session_id: str, *, patience: float = ANSWERS, reason: str = "another terminal goes on with it"
-) -> None:
-    """Have a session belong to nobody: whoever has it is asked to let it go, and is told the reason.
+) -> bool:
+    """Have a session belong to nobody: whoever has it is asked to let it go, and is told the reason. Returns whether
+    somebody had it, so that it was going on until now.
 
     Raises:
         OperatorError: its process lives and does not answer for `patience` seconds (it may be stopped or asleep).
     """
     rows = await remote.store.tasks(session_id)
+    had = False
     for owner in sorted({row.owner for row in rows}):
         if await remote.gone(owner):
             continue
+        had = True
         mine = next(row for row in rows if row.owner == owner)
         receipt = await remote.put(mine, RELEASE, reason, f"out-{random_hex(12)}")
         until = anyio.current_time() + patience
@@ -42,6 +45,7 @@ async def have_let_go(
                     "there, or end that process and try again"
                 )
             await anyio.sleep(LOOK_EVERY)
+    return had
 
 
 async def offer(remote: Remote, session_id: str) -> str:

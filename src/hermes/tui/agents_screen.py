@@ -307,9 +307,11 @@ class AgentsScreen(SideScreen):
         self.query_one(PromptLine).ask("find: ", look, text=self.model.search, typed=look, empty=True)
 
     def action_close(self) -> None:
-        """End the search, or leave."""
+        """End the search, close the details, or leave."""
         if self.model.search:
             self.model.search = ""
             self.draw()
+        elif self.has_class("details"):
+            self.action_details()
         else:
             self.dismiss(None)

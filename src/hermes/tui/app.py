@@ -149,7 +149,7 @@ class HermesApp(App[None]):
         return True
 
     def _ask_leaving(self) -> None:
-        width = self.size.width - 20
+        width = self.size.width * 9 // 10 - 8  # what the box leaves for a line and its indent
         lines = [f"  {one_line(line, width)}" for line in running_lines(self.chat, width)]
         self.push_screen(LeaveScreen(lines), self._left)
 

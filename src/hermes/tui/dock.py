@@ -41,7 +41,7 @@ def dock_lines(
     lines = [head + "   F8 folds · Ctrl+T all" if width > columns(head) + 26 else head]
     if folded:
         return lines
-    living.sort(key=lambda view: (view.phase != "approval", view.state != "running", -view.last_activity))
+    living.sort(key=lambda view: (view.phase != "approval", view.state != "running"))  # else in their order: none jumps
     room = most if len(living) <= most else most - 1
     rows = [_row(tree, view, now, width) for view in living[:room]]
     return [*lines, *rows] + ([f"  … and {len(living) - room} more"] if len(living) > room else [])
@@ -53,13 +53,18 @@ def _row(tree: TreeView, view: TaskView, now: float, width: int) -> str:
         tail.append(f"{duration(max(0.0, now - view.last_activity))} ago")
     tail.append(cost(tree.subtree_usage(view.task_id)))
     right = "  ".join(part for part in tail if part)
-    what = doing(view)
     left = f"  {MARKS.get(view.state, '?')} {one_line(view.label or view.goal, 200) or view.task_id}"
-    room = max(10, width - columns(right) - columns(what) - 5)
-    count = fitting(left, room)
-    left = left if count >= len(left) else left[: max(1, count - 1)] + "…"
+    room = width - columns(right) - 5  # a long name leaves half of it to what the task does
+    what = _cut(doing(view), max(room // 2, room - columns(left), 10))
+    left = _cut(left, max(10, room - columns(what)))
     space = max(2, width - columns(left) - columns(what) - columns(right) - 3)
     return f"{left} · {what}{' ' * space}{right}"
+
+
+def _cut(text: str, width: int) -> str:
+    if columns(text) <= width:
+        return text
+    return text[: fitting(text, max(1, width - 1))].rstrip() + "…"
 
 
 class Dock(Static):

@@ -22,6 +22,8 @@ __all__ = ["ScreenComposer"]
 
 #: Lines that may wait until the chat reads them.
 MOST_LINES = 1_000
+#: Seconds that keeping the draft may take when the screen is left.
+SETTLE = 5.0
 
 
 class ScreenComposer:
@@ -74,8 +76,11 @@ class ScreenComposer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leaving = True
-        await self.app.settle()
-        self.app.exit()
+        try:
+            with anyio.move_on_after(SETTLE, shield=True):  # whoever is cancelled keeps the draft too
+                await self.app.settle()
+        finally:
+            self.app.exit()
         try:
             await self._stack.__aexit__(kind, error, trace)
         finally:

@@ -7,7 +7,7 @@ any more is counted and left out. Knows no widget.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -50,6 +50,17 @@ __all__ = [
 
 #: Characters of one answer, and items, that wait for the screen; of more the older are left out.
 MOST_TEXT, MOST_ITEMS = 100_000, 600
+#: The keys of the full screen that /help names; docs/tui.md has all.
+KEYS = (
+    ("Esc", "closes what is open, else stops the turn; never a task"),
+    ("Ctrl+T or F6, F2, F3", "tasks, earlier conversations, the board"),
+    ("Ctrl+B", "the turn goes on beside; its answer is shown where you are"),
+    ("Shift+Enter, Ctrl+J", "another line; so does a \\ before Enter"),
+    ("Ctrl+G", "the text in your own editor"),
+    ("Ctrl+O, F7, F8", "opens calls, thoughts and reports; the newest report; folds the living tasks"),
+    ("Page up, page down", "through what was said"),
+    ("Ctrl+Q", "leaves, as /quit does"),
+)
 #: Characters of a call's arguments and of its result that can be unfolded.
 MOST_DETAIL = 8_000
 
@@ -142,6 +153,7 @@ class Feed:
 
     def __init__(self, tree: TreeView, redact: Callable[[str], str], session_id: Callable[[], str]) -> None:
         self.width = 80
+        self.keys: Sequence[tuple[str, str]] = KEYS
         self.left_out = 0
         self.opener: Callable[[str], bool] = lambda name: False
         self.asked: dict[str, float] = {}  # since when a question waits, by its request; seconds since the epoch
