@@ -37,6 +37,7 @@ MODULE = "tests.batch.verifier_functions"
         ([], "an empty list"),
         ({"type": "guess"}, "Invalid value 'guess'"),
         ({"value": "x"}, "missing required field `type`"),
+        ({"value": "x"}, "types: exact, contains, regex, json, file, command, python"),
         ({"type": "exact"}, "missing required field `value`"),
         ({"type": "exact", "value": "x", "wieght": 2}, "unknown field `wieght`"),
         ([{"type": "exact", "value": "x"}, {"type": "regex", "pattern": "("}], "\"verifier\"[1]: the pattern '('"),

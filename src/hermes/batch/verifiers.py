@@ -96,6 +96,9 @@ class Python(_Verifier, frozen=True, kw_only=True, tag="python"):
 
 
 Verifier = Exact | Contains | Regex | Json | File | Command | Python
+#: What a verifier may be.
+TYPES = ("exact", "contains", "regex", "json", "file", "command", "python")
+_TYPES_ARE = f'. Write an object as {{"type": "exact", "value": "42"}}; types: {", ".join(TYPES)}'
 
 
 def parse_verifiers(value: Any) -> tuple[Verifier, ...]:
@@ -116,7 +119,8 @@ def parse_verifiers(value: Any) -> tuple[Verifier, ...]:
             verifier = msgspec.convert(item, Verifier)
             _check(verifier)
         except (msgspec.ValidationError, ValueError) as error:
-            raise ValueError(f"{where}: {error}") from None
+            known = isinstance(item, dict) and item.get("type") in TYPES
+            raise ValueError(f"{where}: {error}{'' if known else _TYPES_ARE}") from None
         found.append(verifier)
     return tuple(found)
 

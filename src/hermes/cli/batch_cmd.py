@@ -73,7 +73,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
 )
 @_option("run_name", metavar="NAME", help="Names the folder data/NAME.")
 @_option("batch_size", type=int, metavar="N", help="Rows in one batch file (10).")
-@_option("model", metavar="MODEL", help="Model of all rows; `embedded` is the local one.")
+@_option("model", "-m", metavar="MODEL", help="Model of all rows; `embedded` is the local one.")
 @_option("base_url", metavar="URL", help="Endpoint, if not the configured one.")
 @_option("api_key", metavar="KEY", help="Key; better in the environment, where no other user sees it.")
 @_option("num_workers", type=int, metavar="N", help="Rows in flight at once (4); 1000 is a fair number.")

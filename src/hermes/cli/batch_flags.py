@@ -21,9 +21,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 NAMES = Names()
 
 
-def option(name: str, **more: Any) -> Callable[[_Command], _Command]:
-    """An option that is spelled with underscores and with dashes."""
-    spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+def option(name: str, *short: str, **more: Any) -> Callable[[_Command], _Command]:
+    """An option that is spelled with underscores and with dashes, and as `short`."""
+    spellings = dict.fromkeys([*short, f"--{name}", f"--{name.replace('_', '-')}"])
     return click.option(*spellings, name, default=None, **more)
 
 
