@@ -284,8 +284,11 @@ def test_following_ends_with_the_card(kanban: Hermes) -> None:
         def pause(_: float) -> None:
             board.complete(card, Completion(summary="x"), Authority(author="t"))
 
-        follow(board, 0, lambda event: seen.append(event.kind), card=card, sleep=pause)
-    assert seen == ["created", "completed"]
+        def idle() -> None:
+            seen.append("idle")
+
+        follow(board, 0, lambda event: seen.append(event.kind), card=card, idle=idle, sleep=pause)
+    assert seen == ["created", "idle", "completed"]
 
 
 def test_an_imported_board_is_only_read(kanban: Hermes, tmp_path: Path) -> None:

@@ -269,6 +269,15 @@ def test_a_worker_that_ended_unnoticed_is_said_to_be_gone_and_not_to_work(lab: L
     assert why(lab.board, lab.board.show(card.id), files=files).reason == "running"
 
 
+def test_a_card_left_over_by_a_pass_of_few_workers_is_told_so(lab: Lab) -> None:
+    lab.environ["WORKER_MODE"] = "sleep"
+    first, second = lab.create("x"), lab.create("y")
+    passed = lab.dispatcher().pass_once(most=1, sign=False)
+    assert [each.card for each in passed.spawned] == [first.id]
+    (left,) = passed.left
+    assert (left.card_id, left.reason, left.cure) == (second.id, "pass", "hermes kanban dispatch")
+
+
 @pytest.mark.fault("B080")
 def test_one_of_two_dispatchers_serves_and_the_other_takes_over(lab: Lab) -> None:
     first, second = lab.dispatcher(), lab.dispatcher()

@@ -34,6 +34,8 @@ _DAYS = 7
 _WAITING = ("blocked", "triage")
 #: Seconds between two looks at a board that is followed.
 LOOK = 0.5
+#: Of so many looks one asks why nothing happens.
+_SELDOM = 10
 
 
 def today(board: Board, now: float) -> Spending | None:
@@ -213,12 +215,7 @@ def events(
 @click.pass_context
 def tail(context: click.Context, /, card: str, as_json: bool) -> int:
     """Print what happens to a card until it has ended. Exit code 75: it waits for a person, and for what is printed."""
-    opened = open_named(context)
-    with opened.board as board:
-        held = reason_of(board, board.show(card), files=RunFiles(opened.folder / "runs"))
-    if held.reason in ("no_dispatcher", "worker_gone"):
-        click.echo(f"hermes: {held.detail}{f': {held.cure}' if held.cure else ''}", err=True)
-    _events(context, card, (), None, 50, True, as_json)
+    _events(context, card, (), None, 50, True, as_json, idle=_standing(card))
     with open_named(context).board as board:
         view = board.show(card)
         if view.task.status not in _WAITING:
@@ -228,16 +225,34 @@ def tail(context: click.Context, /, card: str, as_json: bool) -> int:
     return 75
 
 
+def _standing(card: str) -> Callable[[OpenedBoard], None]:
+    """Says, once, that a card stands still because nobody serves the board; looks only now and then."""
+    looks, told = 0, ""
+
+    def look(opened: OpenedBoard) -> None:
+        nonlocal looks, told
+        looks += 1
+        if looks % _SELDOM != 1:
+            return
+        held = reason_of(opened.board, opened.board.show(card), files=RunFiles(opened.folder / "runs"))
+        if held.reason in ("no_dispatcher", "worker_gone") and held.cure and held.reason != told:
+            told = held.reason
+            click.echo(f"hermes: {held.detail}: {held.cure}", err=True)
+
+    return look
+
+
 def _events(
     context: click.Context, card: str | None, kinds: Sequence[str], after: int | None, limit: int, following: bool,
-    as_json: bool,
+    as_json: bool, idle: Callable[[OpenedBoard], None] = lambda opened: None,
 ) -> None:  # fmt: skip
     width = terminal_width()
 
     def show(event: CardEvent) -> None:
         click.echo(encode_json(event).decode() if as_json else event_line(event, width))
 
-    with open_named(context).board as board:
+    opened = open_named(context)
+    with opened.board as board:
         last = board.last_event()
         if after is not None and after > last:
             raise UsageError(f"--after {after}: the newest event has the number {last}")
@@ -250,7 +265,7 @@ def _events(
             show(event)
         if following:
             begin = found[-1].id if found and after is not None else last
-            follow(board, begin, show, card=card, kinds=kinds)
+            follow(board, begin, show, card=card, kinds=kinds, idle=lambda: idle(opened))
 
 
 def follow(
@@ -260,9 +275,13 @@ def follow(
     *,
     card: str | None = None,
     kinds: Sequence[str] = (),
+    idle: Callable[[], None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show events as they come: without end, or until the card has ended or waits for a person."""
+    """Show events as they come: without end, or until the card has ended or waits for a person.
+
+    `idle` is called after each look that showed nothing new.
+    """
     while True:
         found = board.events(after, card=card, kinds=kinds)
         for event in found:
@@ -271,4 +290,5 @@ def follow(
         if not found:
             if card is not None and board.find(card).status in ("done", "archived", *_WAITING):
                 return
+            idle()
             sleep(LOOK)

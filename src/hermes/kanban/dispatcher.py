@@ -198,17 +198,17 @@ class Dispatcher:
         failed: dict[str, str] = {}
         left: list[Reason] = []
         slots, _, pressed = self._slots(living)
-        if most is not None:
-            slots = min(slots, most)
+        full = ("memory", pressed) if pressed else (
+            "cap", f"{self._settings.workers_at_once} workers run, as many as may at once"
+        )  # fmt: skip
+        if most is not None and most < slots:
+            slots, full = most, ("pass", f"the last pass was to start at most {most}")
         known = {name.lower() for name in self._profiles()}
         of_profile: dict[str, int] = {}
         for run in self._own(living):
             of_profile[run.profile or ""] = of_profile.get(run.profile or "", 0) + 1
         paused = self._outages.paused(dry_run)
         now = self.board.clock()
-        full = ("memory", pressed) if pressed else (
-            "cap", f"{self._settings.workers_at_once} workers run, as many as may at once"
-        )  # fmt: skip
         for card in self.board.queue():
             profile, reason = self._profile_of(card, known)
             reason = reason or self._obstacle(card, now, paused)

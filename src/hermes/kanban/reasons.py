@@ -36,6 +36,7 @@ _CURES = {
     "no_profile": "hermes profile create {who}   or   hermes kanban assign {id} PROFILE",
     "review": "hermes config set kanban.reviewer_profile PROFILE   or   hermes kanban complete {id}",
     "cap": "hermes config set kanban.max_in_progress N",
+    "pass": "hermes kanban dispatch",
     "profile_cap": "hermes config set kanban.max_in_progress_per_profile N",
     "memory": "free some memory, or wait",
     "paused": "hermes kanban pause --off",
