@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hermes.chat.composer import Screen
-from hermes.chat.render import Cleaner, duration, one_line, panel, printable, quantity
+from hermes.chat.render import Cleaner, aligned, columns, duration, one_line, panel, printable, quantity
 from hermes.chat.stream import Narrator
 from hermes.chat.tree_text import live_lines, tree_lines
 from hermes.core.events import (
@@ -161,3 +161,20 @@ def test_calls_of_children_side_by_side_name_their_child() -> None:
         ToolEnded(position=1, index=0, name="terminal", preview="boom", is_error=True, success=False, duration=2.0),
     )
     assert said[-1] == "│  │  ✗ terminal: boom (2.0s)  [sa-2]"
+
+
+def test_a_second_column_goes_on_under_its_beginning() -> None:
+    rows = [
+        ("/a", "one two three four five six seven eight"),
+        ("/long", "测试 中文 字符 /a/path/that/is/longer/than/the/room"),
+    ]
+    assert aligned(rows) == ["  /a     " + rows[0][1], "  /long  " + rows[1][1]]
+    assert aligned(rows, width=34) == [
+        "  /a     one two three four five",
+        "         six seven eight",
+        "  /long  测试 中文 字符",
+        "         /a/path/that/is/longer/than/the/room",
+    ]
+    narrow = aligned(rows, width=20)
+    assert narrow[:4] == ["  /a", "    one two three", "    four five six", "    seven eight"]
+    assert all(columns(line) <= 20 for line in narrow[:-1])

@@ -278,10 +278,13 @@ async def test_searching_filtering_ordering_folding(tmp_path: Path) -> None:
             assert goals() == [everything[0], "write the tests", "tests of strings"]
             assert [row.found for row in screen.tree_list.rows] == [False, False, True]
             await pilot.press("enter")
-            await pilot.press("escape")  # the search first, then the screen
+            await pilot.press("d")
+            await pilot.press("escape")  # the search first, then the details, then the screen
             await pilot.pause()
-            assert goals() == everything
-            assert isinstance(pilot.app.screen, AgentsScreen)
+            assert goals() == everything and screen.has_class("details")
+            await pilot.press("escape")
+            await pilot.pause()
+            assert isinstance(pilot.app.screen, AgentsScreen) and not screen.has_class("details")
             await pilot.press("f", "f", "f")
             assert goals() == [everything[0], "write the tests", "tests of strings"]
             await pilot.press("f", "o")

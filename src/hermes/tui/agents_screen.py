@@ -155,6 +155,9 @@ class AgentsScreen(SideScreen):
         parts.append(f"{counts.ended} ended" + (f" ({counts.failed} failed)" if counts.failed else ""))
         if model.total is not None and model.total.tokens:
             parts += [f"{quantity(model.total.tokens)} tok", money(model.total)]
+        asking = sum(view.phase == "approval" and not view.ended for view in self.model.tree.tasks.values())
+        if asking and self.source.here:
+            parts.insert(0, f"{asking} need{'s' * (asking == 1)} you (esc: answer)")
         if self.source.paused:
             parts.insert(0, "PAUSED: nothing new starts")
         if model.part:

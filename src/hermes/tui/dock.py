@@ -14,6 +14,8 @@ __all__ = ["Dock", "dock_lines"]
 
 #: Lines of tasks at most; the rest is counted.
 MOST = 6
+#: Columns that a name and what it does have at least, before times and money are left out from the right.
+NARROW = 32
 
 
 def dock_lines(
@@ -35,10 +37,14 @@ def dock_lines(
     total = Usage()
     for view in living:
         total = total + view.usage
-    parts = [f"{running} running", f"{waiting} queued" if waiting else "", f"{asked} need you" if asked else ""]
+    parts = [
+        f"{running} running",
+        f"{waiting} queued" if waiting else "",
+        f"{asked} need{'s' * (asked == 1)} you" if asked else "",
+    ]
     parts.append(cost(total))
     head = f"{'▸' if folded else '▾'} tasks: " + " · ".join(part for part in parts if part)
-    lines = [head + "   F8 folds · Ctrl+T all" if width > columns(head) + 26 else head]
+    lines = [head + "   F8 folds · Ctrl+T all" if width > columns(head) + 26 else _cut(head, width)]
     if folded:
         return lines
     living.sort(key=lambda view: (view.phase != "approval", view.state != "running"))  # else in their order: none jumps
@@ -52,13 +58,16 @@ def _row(tree: TreeView, view: TaskView, now: float, width: int) -> str:
     if view.state == "running" and view.last_activity:
         tail.append(f"{duration(max(0.0, now - view.last_activity))} ago")
     tail.append(cost(tree.subtree_usage(view.task_id)))
-    right = "  ".join(part for part in tail if part)
+    tail = [part for part in tail if part]
+    while tail and width - columns("  ".join(tail)) < NARROW:
+        tail.pop()
+    right = "  ".join(tail)
     left = f"  {MARKS.get(view.state, '?')} {one_line(view.label or view.goal, 200) or view.task_id}"
     room = width - columns(right) - 5  # a long name leaves half of it to what the task does
     what = _cut(doing(view), max(room // 2, room - columns(left), 10))
     left = _cut(left, max(10, room - columns(what)))
     space = max(2, width - columns(left) - columns(what) - columns(right) - 3)
-    return f"{left} · {what}{' ' * space}{right}"
+    return f"{left} · {what}{' ' * space}{right}".rstrip()
 
 
 def _cut(text: str, width: int) -> str:
