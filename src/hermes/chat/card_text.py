@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
@@ -34,6 +35,8 @@ MARKS: dict[Status, str] = {
     "triage": "?", "todo": "·", "scheduled": "◷", "ready": "○", "running": "●", "blocked": "!", "review": "◎",
     "done": "✓", "archived": "-",
 }  # fmt: skip
+#: Columns that one thing takes in the line of an event.
+_SAID = 300
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
@@ -94,13 +97,20 @@ def fitted_end(line: str, width: int | None) -> str:
     return set_cell_size(line, width - 1).rstrip() + "…"
 
 
+def _said(key: str, value: Any) -> str:
+    """One thing that an event says; of a long text its beginning, the whole of it is in the card."""
+    if isinstance(value, Mapping):
+        value = "  ".join(_said(name, each) for name, each in value.items())
+        return value if key == "fields" else f"{key}={value}"
+    if isinstance(value, str):
+        value = fitted(" ".join(value.split()), _SAID)
+        return value if key in ("reason", "summary", "error", "title") else f"{key}={value}"
+    return f"{key}={value}"
+
+
 def event_line(event: CardEvent, width: int | None = None) -> str:
     """A change as one line: when, which card, what, who, and what was said."""
-    said = "  ".join(
-        f"{key}={value}" if not isinstance(value, str) or key not in ("reason", "summary", "error", "title") else value
-        for key, value in event.payload.items()
-        if value not in ("", None, [], {})
-    )
+    said = "  ".join(_said(key, value) for key, value in event.payload.items() if value not in ("", None, [], {}))
     stamp = time.strftime("%m-%d %H:%M:%S", time.localtime(event.created_at))
     head = f"{stamp}  {event.card_id or '-':10}  {event.kind:18}  {event.author}"
     return fitted_end(" ".join(printable(f"{head}  {said}".rstrip()).split("\n")), width)
