@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from hermes.config import find_home, load
 from hermes.kanban.card import NewCard
 from hermes.kanban.home import open_boards
 from hermes.store.owner import take_ownership
-from hermes.testing.scripted import Reply, reply
+from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import Request, serve_in_thread
 from tests.cli.conftest import Ran
-from tests.cli.program import Program
+from tests.cli.program import HERMES, Program
 
 Hermes = Callable[..., Ran]
 RESEARCHER = "Умеет читать исходный код и внешнюю документацию, создавать исследовательские отчёты"
@@ -112,6 +113,44 @@ def test_persona_model_and_session_are_the_profiles_own(tmp_path: Path) -> None:
         assert program.run("-z", "hello").out == "привет\n"
     assert heard[0].startswith("m1 ") and "Ты говоришь коротко." in heard[0] and "коротко" not in heard[1]
     assert (coder / "runtime.db").exists() and len(program.run("-p", "coder", "sessions", "list").out.splitlines()) >= 1
+
+
+TEAM = f"""
+hermes tools enable kanban
+hermes profile create researcher \\
+--description "{RESEARCHER}"
+hermes profile create coder \\
+--description "Умеет реализовывать функции, исправлять ошибки и писать тесты"
+hermes kanban create "Напиши отчёт" --assignee researcher
+hermes kanban create "Исправь ошибку" --assignee coder
+hermes kanban dispatch
+for card in $(hermes kanban list --json | grep -o '"id": "[^"]*"' | cut -d '"' -f 4); do hermes kanban tail $card; done
+"""
+
+
+def test_a_team_is_made_and_its_cards_end_without_a_file_edited_by_hand(tmp_path: Path) -> None:
+    def answer(request: Request) -> Reply:
+        if request.turn == 0:
+            return reply(calls=[call("kanban_complete", summary="готово")])
+        return reply("That is all.")
+
+    program = Program(tmp_path)
+    program.configure("model: test-model\n")
+    with serve_in_thread(answer) as server:
+        environ = program.use(server).environ
+        path = f"{Path(HERMES).parent}{os.pathsep}{environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", TEAM], cwd=program.folder, env={**environ, "PATH": path},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = json.loads(program.run("kanban", "list", "--json").out)["tasks"]
+    assert [(each["assignee"], each["status"], each["summary"]) for each in listed] == [
+        ("researcher", "done", "готово"),
+        ("coder", "done", "готово"),
+    ]
+    assert program.run("profile", "describe", "researcher").out == f"{RESEARCHER}\n"
+    assert (program.home / "config.yaml").read_text(encoding="utf-8").startswith("model: test-model\n")
 
 
 @pytest.mark.fault("B067")
