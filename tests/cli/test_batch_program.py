@@ -33,6 +33,12 @@ SECOND = """python batch_runner.py \\
     --batch_size=10 \\
     --run_name=my_first_run \\
     --resume"""
+ATROPOS = """python batch_runner.py \\
+--dataset_file=data/coding_tasks.jsonl \\
+--run_name=atropos_run \\
+--model=nous-hermes-3.1 \\
+--num_workers=8 \\
+--reasoning_effort=high"""
 
 
 @pytest.fixture
@@ -65,6 +71,18 @@ def shell(program: Program, command: str) -> subprocess.CompletedProcess[str]:
         timeout=50,
         check=False,
     )
+
+
+def test_the_documented_command_for_a_trainer_needs_no_batch_size(program: Program, checkout: Path) -> None:
+    (checkout / "data").mkdir()
+    program.dataset('{"prompt": "Напишите функцию"}\n'.encode(), "data/coding_tasks.jsonl")
+    with serve_in_thread(worker) as server:
+        program.use(server)
+        ran = shell(program, ATROPOS)
+    assert ran.returncode == 0, ran
+    assert "--batch_size is not given" in ran.stderr
+    assert {request.model for request in server.requests} == {"nous-hermes-3.1"}
+    assert [row["completed"] for row in program.rows("atropos_run")] == [True]
 
 
 @pytest.mark.fault("B099")
