@@ -5,20 +5,18 @@ Commands are imported only when they are called.
 
 from __future__ import annotations
 
-import difflib
 import errno
-import importlib
-import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 import hermes
 from hermes.chat.render import printable
+from hermes.cli.lazy_group import Entry, LazyGroup
 from hermes.cli.options import GlobalOptions, face_options, refused, resume_options, run_options, worktree_option
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
@@ -27,33 +25,27 @@ from hermes.credentials.redact import Redactor
 __all__ = ["COMMANDS", "cli", "run"]
 
 
-class _Entry(NamedTuple):
-    module: str
-    attribute: str
-    summary: str
-
-
 #: Every command: where it is and what it is for. The summaries stand here so that help loads none of the modules.
-COMMANDS: dict[str, _Entry] = {
-    "chat": _Entry("hermes.cli.chat_cmd", "chat", "Talk with a model, or ask one question with -q."),
-    "batch": _Entry("hermes.cli.batch_group", "batch", "Run a file of prompts and write training rows."),
-    "kanban": _Entry("hermes.cli.kanban_group", "kanban", "A board of cards that several named agents work on."),
-    "tools": _Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
-    "agents": _Entry("hermes.cli.agents_cmd", "agents", "Look at the agent types that children may be given."),
-    "profile": _Entry("hermes.cli.profile_cmd", "profile", "Named agents with settings and keys of their own."),
-    "config": _Entry("hermes.cli.config_cmd", "config", "Read and change settings."),
-    "sessions": _Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations, export and remove them."),
-    "tasks": _Entry("hermes.cli.tasks_cmd", "tasks", "Look at tasks of any terminal, correct, stop, collect them."),
-    "attach": _Entry("hermes.cli.attach_cmd", "attach", "Bring running work back to this terminal."),
-    "host": _Entry("hermes.cli.host_cmd", "host", ""),
-    "usage": _Entry("hermes.cli.usage_cmd", "usage", "What was spent, from the calls that are stored."),
-    "model": _Entry("hermes.cli.model_cmd", "model", "List the models of a server, test one, choose the default."),
-    "auth": _Entry("hermes.cli.auth_cmd", "auth", "Several keys of a provider: add, order, see which rest."),
-    "fallback": _Entry("hermes.cli.fallback_cmd", "fallback", "Models that answer where the configured one cannot."),
-    "setup": _Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
-    "update": _Entry("hermes.cli.update_cmd", "update", "Bring another version; what runs goes on under it."),
-    "completion": _Entry("hermes.cli.completion_cmd", "completion", "Print what makes a shell complete commands."),
-    "doctor": _Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
+COMMANDS: dict[str, Entry] = {
+    "chat": Entry("hermes.cli.chat_cmd", "chat", "Talk with a model, or ask one question with -q."),
+    "batch": Entry("hermes.cli.batch_group", "batch", "Run a file of prompts and write training rows."),
+    "kanban": Entry("hermes.cli.kanban_group", "kanban", "A board of cards that several named agents work on."),
+    "tools": Entry("hermes.cli.tools_cmd", "tools", "Show toolsets, turn them on and off."),
+    "agents": Entry("hermes.cli.agents_cmd", "agents", "Look at the agent types that children may be given."),
+    "profile": Entry("hermes.cli.profile_cmd", "profile", "Named agents with settings and keys of their own."),
+    "config": Entry("hermes.cli.config_cmd", "config", "Read and change settings."),
+    "sessions": Entry("hermes.cli.sessions_cmd", "sessions", "Look at earlier conversations, export and remove them."),
+    "tasks": Entry("hermes.cli.tasks_cmd", "tasks", "Look at tasks of any terminal, correct, stop, collect them."),
+    "attach": Entry("hermes.cli.attach_cmd", "attach", "Bring running work back to this terminal."),
+    "host": Entry("hermes.cli.host_cmd", "host", ""),
+    "usage": Entry("hermes.cli.usage_cmd", "usage", "What was spent, from the calls that are stored."),
+    "model": Entry("hermes.cli.model_cmd", "model", "List the models of a server, test one, choose the default."),
+    "auth": Entry("hermes.cli.auth_cmd", "auth", "Several keys of a provider: add, order, see which rest."),
+    "fallback": Entry("hermes.cli.fallback_cmd", "fallback", "Models that answer where the configured one cannot."),
+    "setup": Entry("hermes.cli.setup_cmd", "setup", "Store a key, test it, choose a model."),
+    "update": Entry("hermes.cli.update_cmd", "update", "Bring another version; what runs goes on under it."),
+    "completion": Entry("hermes.cli.completion_cmd", "completion", "Print what makes a shell complete commands."),
+    "doctor": Entry("hermes.cli.doctor_cmd", "doctor", "Check this installation and say what is wrong."),
 }
 
 _EPILOG = """\b
@@ -66,33 +58,9 @@ Examples:
 """
 
 
-class _Commands(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, entry in COMMANDS.items() if entry.summary]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
-        # a face that was left out of an installation takes only its own command along
-        if entry is None or importlib.util.find_spec(entry.module) is None:
-            return None
-        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
-        if args[0] not in COMMANDS and near:
-            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
-
-
 @click.group(
-    cls=_Commands,
+    cls=LazyGroup,
+    table=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
