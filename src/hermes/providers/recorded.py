@@ -27,6 +27,7 @@ from hermes.core.model import (
     TextDelta,
     ThinkingDelta,
 )
+from hermes.providers.wrapping import Wrapping
 
 __all__ = ["Failure", "KeptReply", "Recorded", "Replayed"]
 
@@ -74,26 +75,16 @@ class KeptReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 Keep = Callable[[ModelRequest], Callable[[KeptReply], None]]
 
 
-class Recorded:
+class Recorded(Wrapping):
     """A `Model` that answers as `inner` does and hands every reply to `keep`."""
 
     def __init__(self, inner: Model, keep: Keep) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._keep = keep
-
-    @property
-    def name(self) -> str:
-        """The name of the model within."""
-        return self._inner.name
-
-    @property
-    def profile(self) -> ModelProfile:
-        """The profile of the model within."""
-        return self._inner.profile
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
         """Open one reply of the model within."""
-        return _RecordedStream(self._inner, request, self._keep)
+        return _RecordedStream(self.inner, request, self._keep)
 
 
 class _RecordedStream:

@@ -32,6 +32,7 @@ from hermes.core.model import (
     UsageReport,
 )
 from hermes.providers.profiles import with_cost
+from hermes.providers.wrapping import Wrapping
 
 __all__ = ["Backoff", "Meter", "Retrying", "estimate_input"]
 
@@ -118,7 +119,7 @@ class Meter:
         return with_cost(profile, usage)
 
 
-class Retrying:
+class Retrying(Wrapping):
     """A `Model` that asks `inner` up to `attempts` times.
 
     Args:
@@ -140,22 +141,12 @@ class Retrying:
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.attempts = max(1, attempts)
         self.fewer = fewer
         self.backoff = backoff
         self.jitter = jitter
         self.sleep = sleep
-
-    @property
-    def name(self) -> str:
-        """The name of the model behind."""
-        return self.inner.name
-
-    @property
-    def profile(self) -> ModelProfile:
-        """The profile of the model behind."""
-        return self.inner.profile
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
         """Open one reply, over as many attempts as it takes."""

@@ -24,7 +24,6 @@ from hermes.core.model import (
     CallStarted,
     Delta,
     Model,
-    ModelProfile,
     ModelRequest,
     Restarted,
     Stop,
@@ -32,6 +31,7 @@ from hermes.core.model import (
     ThinkingDelta,
     ToolSpec,
 )
+from hermes.providers.wrapping import Wrapping
 
 __all__ = ["Bounds", "Example", "SchemaTools", "bounded_schema", "compact_system", "reply_schema"]
 
@@ -229,7 +229,7 @@ def _plain_entries(entries: Sequence[Entry], bounds: Bounds) -> tuple[Entry, ...
     return tuple(plain)
 
 
-class SchemaTools:
+class SchemaTools(Wrapping):
     """A `Model` that calls tools through an endpoint that has none.
 
     Args:
@@ -239,31 +239,21 @@ class SchemaTools:
     """
 
     def __init__(self, inner: Model, *, bounds: Bounds | None = None, examples: Sequence[Example] = ()) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._bounds = bounds if bounds is not None else (NARROW if inner.profile.tiny else WIDE)
         self._examples = tuple(examples)
-
-    @property
-    def name(self) -> str:
-        """The name of the model behind."""
-        return self._inner.name
-
-    @property
-    def profile(self) -> ModelProfile:
-        """The profile of the model behind."""
-        return self._inner.profile
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
         """Open one reply; its calls and its answer arrive when the reply is complete."""
         rewritten, must_call = self.rewrite(request)
-        return _SchemaStream(self._inner, rewritten, frozenset(tool.name for tool in request.tools), must_call)
+        return _SchemaStream(self.inner, rewritten, frozenset(tool.name for tool in request.tools), must_call)
 
     def rewrite(self, request: ModelRequest) -> tuple[ModelRequest, bool]:
         """Return the request as it is sent to the model behind, and whether the reply has to be a call.
 
         A `tiny` model is forced to call on its first turn: left free it nearly always answers at once.
         """
-        profile = self._inner.profile
+        profile = self.inner.profile
         first = not any(isinstance(entry, (Assistant, Summary)) for entry in request.entries)
         calls = bool(request.tools) and request.tool_choice != "none"
         must_call = calls and (request.tool_choice == "required" or (profile.tiny and first))
