@@ -68,8 +68,7 @@ class Docker:
 
     def __init__(self, settings: DockerSettings, source: Mapping[str, str], is_gone: Callable[[str], bool]) -> None:
         self.settings = settings
-        client = ("DOCKER_", *_CLIENT)
-        self.client = {name: value for name, value in source.items() if name.startswith(client)}
+        self.client = {name: value for name, value in source.items() if _of_client(name)}
         self._is_gone = is_gone
         self._lock = threading.Lock()
         self._images: set[str] = set()
@@ -153,6 +152,10 @@ class Docker:
         """The container of one task, not started yet; `shadow` is what it sees of its worktree's repository, `readable`
         returns further files that its file tools may read now."""
         return Container(self, task_id, workspace, state_dir, image or self.settings.image, shadow, readable)
+
+
+def _of_client(name: str) -> bool:
+    return name in _CLIENT or name.startswith("DOCKER_")
 
 
 def _volume(mount: Mount) -> str:
@@ -266,7 +269,7 @@ class Container:
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch:
         """By the client; values go through its environment, so that they stand in no list of processes."""
-        said = [f"{name}={value}" if name.startswith(("DOCKER_", *_CLIENT)) else name for name, value in env.items()]
+        said = [f"{name}={value}" if _of_client(name) else name for name, value in env.items()]
         named = [part for each in said for part in ("--env", each)]
         inside = ["exec", "--workdir", cwd, *named, self.name, *argv]
         return Launch([self._maker.program, *inside], {**env, **self._maker.client}, "/")
