@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes.config import Home, Loaded, find_home, load
-from hermes.config.inherit import KEY_PREFIXES
+from hermes.config.inherit import KEY_PREFIXES, SEARCH_KEYS
 from hermes.config.profiles import (
     choose_profile,
     create_profile,
@@ -19,6 +19,7 @@ from hermes.config.profiles import (
 from hermes.core.errors import ConfigError, UsageError
 from hermes.credentials import EndpointFlags, find_endpoint, find_keys, read_auth_file
 from hermes.credentials.keys import PROVIDERS
+from hermes.tools.web_search import SEARCHERS
 
 CONFIG = """\
 model: {default: a/b, provider: acme, api_key: "${ACME_KEY}", aliases: {fast: a/c}}
@@ -194,3 +195,10 @@ def test_the_persona_has_a_limit_and_says_so(root: Home) -> None:
 
 def test_the_variables_of_every_provider_are_known() -> None:
     assert set(KEY_PREFIXES) == {prefix for _, prefix, _ in PROVIDERS}
+
+
+def test_a_profile_searches_where_the_one_it_was_made_from_searches(root: Home) -> None:
+    assert {service.key for service in SEARCHERS if service.key} == SEARCH_KEYS
+    with root.env_file.open("a", encoding="utf-8") as file:
+        file.write("SEARXNG_URL=http://127.0.0.1:9/\n")
+    assert load(made(root), {}).dotenv["SEARXNG_URL"] == "http://127.0.0.1:9/"

@@ -10,7 +10,16 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-__all__ = ["KEY_PREFIXES", "dropped", "has_model_keys", "has_pool", "is_passed_on", "joined", "passed_variables"]
+__all__ = [
+    "KEY_PREFIXES",
+    "SEARCH_KEYS",
+    "dropped",
+    "has_model_keys",
+    "has_pool",
+    "is_passed_on",
+    "joined",
+    "passed_variables",
+]
 
 #: Settings that say whom to ask.
 _TAKEN = frozenset(
@@ -24,8 +33,8 @@ KEY_PREFIXES = (
     "OPENROUTER", "OPENAI", "ANTHROPIC", "NOUS", "GEMINI", "GOOGLE", "VLLM", "OLLAMA", "LMSTUDIO", "LLAMACPP",
 )  # fmt: skip
 _MODEL_KEYS = frozenset(f"{prefix}_{end}" for prefix in KEY_PREFIXES for end in ("API_KEY", "BASE_URL"))
-#: Keys of the services that search the web.
-_SEARCH_KEYS = frozenset({"BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY"})
+#: Keys of the services that search the web, and the address of one of the user's own.
+SEARCH_KEYS = frozenset({"BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY", "EXA_API_KEY", "SEARXNG_URL"})
 
 
 def is_passed_on(key: str, *, everything: bool) -> bool:
@@ -67,5 +76,5 @@ def has_model_keys(variables: Collection[str]) -> bool:
 def passed_variables(theirs: Mapping[str, str], named: Collection[str], *, model_keys: bool) -> dict[str, str]:
     """Of another profile's variables what holds here: keys of searches, those that settings name (`named`), and with
     `model_keys` those of model providers. No other variable is passed on."""
-    wanted = {*_SEARCH_KEYS, *named, *(_MODEL_KEYS if model_keys else ())}
+    wanted = {*SEARCH_KEYS, *named, *(_MODEL_KEYS if model_keys else ())}
     return {name: value for name, value in theirs.items() if name in wanted}

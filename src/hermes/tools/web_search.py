@@ -21,7 +21,7 @@ from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import ToolError
 from hermes.tools.web_fetch import SessionSource
 
-__all__ = ["SEARCHERS", "Found", "SearchService", "searcher_for"]
+__all__ = ["SEARCHERS", "Found", "SearchService", "Searcher", "searcher_for"]
 
 #: Longest answer of a service that is read, bytes.
 _MAX_ANSWER = 1024 * 1024
