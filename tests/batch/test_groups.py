@@ -199,3 +199,17 @@ async def test_work_on_ended_groups_never_doubles_them(desk: Desk) -> None:
     report = export_run(open_run(desk.data, "r"), "dpo", desk.path / "dpo.jsonl", ExportOptions())
     rows = desk.lines("../../dpo.jsonl")
     assert report.rows == len(rows) == len({row["group_id"] for row in rows})
+
+
+@pytest.mark.may_block
+async def test_a_run_that_goes_on_keeps_the_filters_of_its_last_merge(desk: Desk) -> None:
+    desk.dataset(prompts(3))
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        return answered(request.prompt, thinking="")
+
+    await desk.start(FakeEngine(script), yes=True)
+    tally, _ = merge_again(desk.data, "r", FilterSettings(names=()))
+    assert tally.kept == 3
+    assert await desk.start(FakeEngine(script), resume=True, rollouts_per_prompt=2, yes=True) == 0
+    assert len(desk.lines("trajectories.jsonl")) == 6 and desk.json("manifest.json")["filters"]["names"] == []

@@ -21,6 +21,7 @@ from hermes.batch.accounts import Allowed, balance
 from hermes.batch.attempt import Attempts
 from hermes.batch.distribution import Draw, distribution, table_of
 from hermes.batch.draws import Drawn, Draws
+from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.folder import SCHEMA, Prices, RunMeta, Session
 from hermes.batch.identity import fingerprint, session_name
 from hermes.batch.merge import merge, offered_tools
@@ -157,6 +158,7 @@ class _Session:
             table=shares,
             tools=tuple(sorted({*tools, *(old.tools if old is not None else ())})),
             sessions=old.sessions if old is not None else (),
+            filters=old.filters if old is not None else FilterSettings(),
         )
         session = cls(prepared, meta, draws, wall, options.allowed)
         session.half_done = session.of_plan(engine.begun())
