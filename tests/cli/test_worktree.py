@@ -76,3 +76,19 @@ def test_a_conversation_says_where_it_works(program: Program, repository: Checko
     assert done.returncode == 0, done.stderr
     assert "this conversation works in" in done.stdout + done.stderr
     assert repository.state()[0] == "main" and not (repository.path / "new.txt").exists()
+
+
+def test_a_run_in_the_background_works_where_its_conversation_does(program: Program, repository: Checkout) -> None:
+    state = repository.state()
+    with serve_in_thread(committer) as server:
+        program.use(server)
+        command = [*("-m", "test-model"), "chat", "--cli", "-w"]
+        done = subprocess.run(
+            [HERMES, *command], cwd=repository.path, env=program.environ, input="/background go\n", capture_output=True,
+            text=True, timeout=50, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0 and "Hermes (background #1)" in done.stdout, done.stdout + done.stderr
+    assert repository.state() == state
+    assert not (repository.path / "new.txt").exists()
+    (branch,) = [name for name in repository.branches() if name.startswith("hermes/")]
+    assert repository.git("log", "--format=%s", f"main..{branch}") == "new"

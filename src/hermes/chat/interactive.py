@@ -328,7 +328,7 @@ class Chat:
             self.assembly,
             goal=prompt,
             interactive=False,
-            workspace=self.workspace,
+            workspace=session.task.spec.workspace,  # of --worktree, or of one taken up from another folder
             toolsets=self.toolsets,
             unattended=False,
         )
