@@ -22,7 +22,11 @@ async def edited(app: App[None], text: str, environ: Mapping[str, str]) -> str:
     Raises:
         OperatorError: the editor cannot be started, failed, or left something that is not text.
     """
-    command = shlex.split(environ.get("VISUAL") or environ.get("EDITOR") or "vi")
+    wanted = environ.get("VISUAL") or environ.get("EDITOR") or "vi"
+    try:
+        command = shlex.split(wanted) or ["vi"]
+    except ValueError as error:
+        raise OperatorError(f"{wanted} is no command ({error}); set EDITOR to your editor") from None
     descriptor, name = tempfile.mkstemp(prefix="hermes-", suffix=".md")
     file = Path(name)
     try:
