@@ -177,10 +177,6 @@ class AgentsScreen(SideScreen):
         started = f"  started {duration(max(0.0, now - view.queued_at))} ago" if view.queued_at else ""
         return "\n".join([lines[0], f"  goal: {one_line(view.goal, 600)}", started, *lines[1:]])
 
-    def say(self, text: str) -> None:
-        """Tell something on the line under the tree."""
-        self._update("#said", one_line(text, 400))
-
     # -- asking something of tasks --------------------------------------------------------------------------------
 
     def action_stop(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from hermes.chat.render import Cleaner, one_line, printable
+from hermes.chat.render import Cleaner, cost, one_line, printable
 from hermes.chat.stream import Narrator
 from hermes.core.codec import encode_json
 from hermes.core.events import (
@@ -334,9 +334,10 @@ class Feed:
         narrator = Narrator(self._tree, line.append, session_id=self._session_id, progress="off")
         view = self._tree.tasks[task_id]
         narrator.life(view, event)
-        usage = self._tree.subtree_usage(task_id)
-        money = f" ${usage.cost_usd:.4f}" if usage.cost_usd else ""
+        money = cost(self._tree.subtree_usage(task_id))
         report = "\n\n".join(part for part in (event.summary, event.error) if part) or "(no text)"
         self._items.append(
-            ChildEnded(task_id=task_id, line=self._safe(" ".join(line)) + money, report=self._safe(report[:50_000]))
+            ChildEnded(
+                task_id=task_id, line=self._safe(" ".join([*line, money]).rstrip()), report=self._safe(report[:50_000])
+            )
         )
