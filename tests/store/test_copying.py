@@ -14,7 +14,7 @@ from hermes.store.database import open_writer
 from hermes.store.hosting import HostInfo, HostLock
 from hermes.store.living import Living, holds, is_ours, living_processes
 from hermes.store.migrations import MIGRATIONS, migration
-from hermes.store.owner import owner_pid, take_ownership
+from hermes.store.owner import living_owners, owner_pid, take_ownership
 
 
 @migration("later")
@@ -104,6 +104,7 @@ def test_the_processes_of_a_home_and_what_they_have(tmp_path: Path) -> None:
                 (task, owner.owner_id, ord(task), ended),
             )
         (tmp_path / "run" / f"{'0' * 16}.lock").write_text("77\n")  # of a process that was killed
+        assert living_owners(tmp_path) == sorted([owner.owner_id, other.owner_id])  # the host's lock is no owner
         first, host = living_processes(tmp_path, journal)
         assert first == Living(owner=owner.owner_id, pid=os.getpid(), sessions=("s1",), unfinished=2)
         assert host == Living(owner=other.owner_id, pid=os.getpid(), host=True)

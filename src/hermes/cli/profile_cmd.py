@@ -27,6 +27,7 @@ from hermes.config.profiles import (
 from hermes.core.errors import HermesError, OperatorError, UsageError
 from hermes.credentials.sources import NotConfigured
 from hermes.kanban.home import busy_cards
+from hermes.store.hosting import host_alive
 from hermes.store.owner import living_owners
 
 __all__ = ["Standing", "profile", "standing"]
@@ -243,7 +244,7 @@ def _check_idle(context: click.Context, home: Home) -> None:
             f"{home.profile} works on {', '.join(running[:3])}{', …' if len(running) > 3 else ''}: "
             f"`hermes kanban archive {running[0]}` or `block` stops it, or let it end. Nothing was deleted."
         )
-    if living_owners(home.path):
+    if living_owners(home.path) or host_alive(home.path):
         raise OperatorError(f"{home.profile} is open in another terminal or runs in the background: end it first.")
     if waiting:
         click.echo(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +12,10 @@ import msgspec
 from hermes.core.errors import StoreError
 from hermes.store.database import refuse_foreign, store_error
 from hermes.store.hosting import host_alive, host_info
-from hermes.store.owner import is_gone, lock_path, owner_pid
+from hermes.store.owner import living_owners, lock_path, owner_pid
 
 __all__ = ["Living", "holds", "is_ours", "living_processes"]
 
-_OWNER = re.compile(r"([0-9a-f]{16})\.lock")
 #: How a process of this program may have been started.
 _PROGRAMS = frozenset({"hermes", "batch_runner.py", "hermes.cli.main"})
 
@@ -42,14 +40,12 @@ def living_processes(home: Path, journal: Path) -> list[Living]:
         OperatorError: a lock cannot be looked at.
     """
     info = host_info(home)
-    names = sorted(entry.name for entry in (home / "run").iterdir()) if (home / "run").is_dir() else []
-    owners = [match[1] for name in names if (match := _OWNER.fullmatch(name)) and not is_gone(home, match[1])]
     mine = info.owner if info is not None else ""
     found = [
         Living(
             owner=owner, pid=owner_pid(home, owner) or (info.pid if info and owner == mine else 0), host=owner == mine
         )
-        for owner in owners
+        for owner in living_owners(home)
     ]
     if host_alive(home) and not any(one.host for one in found):  # it starts, or ends
         found.append(Living(owner=mine, pid=info.pid if info is not None else 0, host=True))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import socket
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,9 @@ from hermes.core.errors import OperatorError
 from hermes.core.ids import IdSource, random_hex
 from hermes.store.ops import OwnerRow
 
-__all__ = ["Owner", "is_gone", "living_owners", "take_ownership"]
+__all__ = ["Owner", "is_gone", "living_owners", "lock_path", "owner_pid", "take_ownership"]
+
+_OWNER = re.compile(r"[0-9a-f]{16}")
 
 
 def lock_path(home: Path, owner_id: str) -> Path:
@@ -121,5 +124,6 @@ def is_gone(home: Path, owner_id: str) -> bool:
 
 
 def living_owners(home: Path) -> list[str]:
-    """The owners whose processes live. Raises as `is_gone`."""
-    return [path.stem for path in sorted((home / "run").glob("*.lock")) if not is_gone(home, path.stem)]
+    """The owners whose processes live; other locks of the home are none of theirs. Raises as `is_gone`."""
+    names = sorted(path.stem for path in (home / "run").glob("*.lock"))
+    return [name for name in names if _OWNER.fullmatch(name) and not is_gone(home, name)]
