@@ -25,7 +25,7 @@ from hermes.delegation.policy import typed_spec
 from hermes.delegation.structured import check_schema, schema_text
 from hermes.delegation.verbs import Answer, TaskVerbs
 from hermes.runtime.blocking import BlockingPool
-from hermes.runtime.isolation import MODES
+from hermes.runtime.isolation import MODES, read_mode
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
 
@@ -130,7 +130,7 @@ class AsyncHermes:
 
     async def _site(self, mode: str) -> dict[str, Any]:
         """Where a task of this mode works, as changes of its specification."""
-        wanted = next((known for known in MODES if known == mode), None)
+        wanted = read_mode(mode)
         if wanted is None:
             raise UsageError(f"workspace is one of {', '.join(MODES)}, not {mode!r}")
         folder = os.path.abspath(self._options.workspace or os.getcwd())

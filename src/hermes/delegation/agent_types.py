@@ -16,7 +16,7 @@ import msgspec
 
 from hermes.core.errors import ConfigError
 from hermes.delegation.tool_names import read_tools
-from hermes.runtime.isolation import MODES, WorkspaceMode
+from hermes.runtime.isolation import MODES, WorkspaceMode, read_mode
 
 __all__ = ["AgentCatalog", "AgentType", "agent_folders", "load_agents", "read_agent"]
 
@@ -244,7 +244,7 @@ class _Reader:
         """`workspace`, or the same under the name `isolation`."""
         name = "workspace" if "workspace" in self._fields else "isolation"
         value = self.text(name)
-        found = next((mode for mode in MODES if mode == value), None)
+        found = read_mode(value)
         if value and found is None:
             raise ConfigError(f"{self.place(name)}: {name} is one of {', '.join(MODES)}, not {value[:40]!r}.")
         return found

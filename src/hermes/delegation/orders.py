@@ -8,7 +8,7 @@ import msgspec
 
 from hermes.core.errors import ToolError
 from hermes.delegation.policy import ChildOrder
-from hermes.runtime.isolation import MODES, WorkspaceMode
+from hermes.runtime.isolation import MODES, WorkspaceMode, read_mode
 
 __all__ = ["read_names", "read_order", "read_orders"]
 
@@ -118,7 +118,7 @@ def _names(value: Any) -> tuple[str, ...] | None:
 
 
 def _mode(value: Any) -> WorkspaceMode | None:
-    found = next((mode for mode in MODES if mode == value), None)
+    found = read_mode(value)
     if value is not None and found is None:
         raise ValueError(f"workspace is one of {', '.join(MODES)}, not {str(value)[:40]!r}.")
     return found

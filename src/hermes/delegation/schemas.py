@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from hermes.runtime.isolation import MODES
+
 __all__ = [
     "TINY_PARALLEL_SCHEMA",
     "WAIT_SCHEMA",
@@ -43,7 +45,7 @@ _SCHEMA = {"type": "object", "description": "JSON schema; the child answers with
 _CHECK = {"type": "string", "description": "Command run in the child's folder at its end; it has to succeed."}
 _WORKSPACE = {
     "type": "string",
-    "enum": ["shared", "scratch", "copy", "worktree"],
+    "enum": list(MODES),
     "description": "The child's folder: yours, an empty one, a copy of yours, or a git worktree on its own branch.",
 }
 

@@ -6,11 +6,16 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["MODES", "Isolation", "WorkspaceMode"]
+__all__ = ["MODES", "Isolation", "WorkspaceMode", "read_mode"]
 
 #: `shared` is the parent's own directory, `scratch` an empty one, `copy` a copy, `worktree` a checkout on a branch.
 WorkspaceMode = Literal["shared", "scratch", "copy", "worktree"]
 MODES: tuple[WorkspaceMode, ...] = ("shared", "scratch", "copy", "worktree")
+
+
+def read_mode(value: object) -> WorkspaceMode | None:
+    """The mode of this name; None where it is none."""
+    return next((mode for mode in MODES if mode == value), None)
 
 
 class Isolation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
