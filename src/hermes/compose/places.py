@@ -22,7 +22,6 @@ from hermes.core.environment import Environment, EnvironmentKind
 from hermes.core.errors import OperatorError
 from hermes.core.scope import CallKey
 from hermes.credentials.redact import Redactor
-from hermes.environments.availability import available
 from hermes.environments.docker import Docker, DockerSettings
 from hermes.environments.enclosure import Enclosure, Host
 from hermes.environments.files import LocalFiles
@@ -102,11 +101,6 @@ class Places:
             self._source,
             lambda other: is_gone(home.path, other),
         )
-
-    async def available(self) -> dict[EnvironmentKind, str]:
-        """What can hold commands here, each with the reason why not, empty where it can."""
-        with held(self._parts.hold):
-            return await anyio.to_thread.run_sync(available, self._source)
 
     async def check(self, environment: str, image: str = "") -> None:
         """See that an environment can be had: "" is the configured one.
