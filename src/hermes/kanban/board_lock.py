@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from hermes.core.errors import OperatorError
 from hermes.environments.process import start_time
+from hermes.store.filelock import is_held, take_lock
 
 __all__ = ["BoardLock", "Serving"]
 
@@ -33,17 +32,8 @@ class BoardLock:
 
     def take(self) -> bool:
         """Take it; False when another process has it. Raises `OperatorError` where it cannot be written."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise OperatorError(
-                f"cannot write {self.path} ({error.strerror or error}); make its folder writable for this user"
-            ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
+        descriptor = take_lock(self.path, cure="make its folder writable for this user")
+        if descriptor is None:
             return False
         self._descriptor = descriptor
         serving = Serving(pid=os.getpid(), since=time.time(), started=start_time(os.getpid()))
@@ -60,20 +50,12 @@ class BoardLock:
 
     def holder(self) -> Serving | None:
         """Who has it, None if nobody."""
-        try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+        if not is_held(self.path):
             return None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            try:
-                return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Serving)
-            except msgspec.DecodeError:  # it is just being taken
-                return Serving(pid=0, since=time.time())
-        finally:
-            os.close(descriptor)
-        return None
+            return msgspec.json.decode(self.path.read_bytes(), type=Serving)
+        except msgspec.DecodeError:  # it is just being taken
+            return Serving(pid=0, since=time.time())
 
     def end_holder(self, patience: float = 20.0) -> bool:
         """Ask whoever has it to end and wait; False when it does not. Workers go on."""

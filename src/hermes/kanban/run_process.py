@@ -9,7 +9,6 @@ stands in `<run>.exit`. Decides nothing about cards.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import time
@@ -23,6 +22,7 @@ from hermes.core.errors import OperatorError
 from hermes.environments.process import end_all, group_members, processes_with, start_time
 from hermes.kanban.card import Run, Worker
 from hermes.kanban.moves import Outcome
+from hermes.store.filelock import is_held, take_lock
 
 __all__ = ["RUN_ID", "ExitNote", "RunFiles", "State", "end_own_commands", "end_run_processes"]
 
@@ -51,30 +51,15 @@ class RunFiles:
 
     def take(self, run_id: str) -> int:
         """Take a run's lock and return the descriptor to hand down. Raises `OperatorError`."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self.lock_path(run_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise OperatorError(
-                f"cannot lock {self.lock_path(run_id)} ({error.strerror or error}); make {self.folder} writable for "
-                "this user"
-            ) from error
+        path = self.lock_path(run_id)
+        descriptor = take_lock(path, cure=f"make {self.folder} writable for this user")
+        if descriptor is None:
+            raise OperatorError(f"cannot lock {path}: another process works on that run")
         return descriptor
 
     def held(self, run_id: str) -> bool | None:
         """Whether a process holds a run's lock; None where there is no lock file."""
-        try:
-            descriptor = os.open(self.lock_path(run_id), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return is_held(self.lock_path(run_id))
 
     def state(self, run: Run, here: Worker) -> State:
         """What is known of a run's process on this machine.

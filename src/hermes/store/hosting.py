@@ -6,14 +6,13 @@ line's business.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
-from hermes.core.errors import OperatorError
+from hermes.store.filelock import is_held, take_lock
 
 __all__ = ["HOST", "HostInfo", "HostLock", "host_alive", "host_info", "request_stop", "stop_requested"]
 
@@ -54,18 +53,9 @@ class HostLock:
             OperatorError: `<home>/run` cannot be written.
         """
         path = _lock(self._home)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise OperatorError(
-                f"cannot write {path} ({error.strerror or error}); make {path.parent} writable for this user, or set "
-                "HERMES_HOME to a folder on a local disk"
-            ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
+        cure = f"make {path.parent} writable for this user, or set HERMES_HOME to a folder on a local disk"
+        descriptor = take_lock(path, cure=cure)
+        if descriptor is None:
             return False
         self._descriptor = descriptor
         _stop(self._home).unlink(missing_ok=True)
@@ -95,17 +85,7 @@ class HostLock:
 
 def host_alive(home: Path) -> bool:
     """Whether a process holds the host's lock."""
-    try:
-        descriptor = os.open(_lock(home), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return bool(is_held(_lock(home)))
 
 
 def host_info(home: Path) -> HostInfo | None:
