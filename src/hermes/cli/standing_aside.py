@@ -22,6 +22,7 @@ from hermes.core.codec import decode_entry
 from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant
 from hermes.kanban.board_lock import BoardLock
+from hermes.kanban.boards import DEFAULT_BOARD, shared_root
 from hermes.runtime.moving import ANSWERS, have_let_go
 from hermes.runtime.rows import stored_spec
 from hermes.store.living import Living, holds, is_ours, living_processes
@@ -31,7 +32,6 @@ __all__ = ["Aside", "describe", "go_on", "homes", "living", "running", "stand_as
 
 #: Seconds that a process has to end after it let its work go, and again after it was sent a signal.
 LEAVES = 10.0
-DEFAULT_BOARD = "default"
 REASON = "hermes is being updated; hermes attach brings it back here"
 Say = Callable[[str], None]
 
@@ -56,7 +56,7 @@ def living(home: Home) -> list[tuple[Home, Living]]:
 
 def serving(home: Home) -> list[tuple[str, BoardLock]]:
     """The boards of this root that a dispatcher serves on this machine."""
-    base = Path(os.environ.get("HERMES_KANBAN_HOME", "").strip() or home.root) / "kanban"
+    base = shared_root(home.root, os.environ) / "kanban"
     places = [(DEFAULT_BOARD, base), *((each.name, each) for each in sorted(base.glob("boards/*")))]
     locks = [(name, BoardLock(place / "dispatcher.lock")) for name, place in places]
     return [(name, lock) for name, lock in locks if lock.holder() is not None]

@@ -27,7 +27,7 @@ from hermes.kanban.card import Worker
 from hermes.kanban.errors import BoardError
 from hermes.kanban.store import Location, postgres_boards, rename_schema
 
-__all__ = ["DEFAULT_BOARD", "BoardInfo", "Boards", "check_slug"]
+__all__ = ["DEFAULT_BOARD", "BoardInfo", "Boards", "check_slug", "shared_root"]
 
 DEFAULT_BOARD = "default"
 FILE = "kanban-board.db"
@@ -54,6 +54,12 @@ def check_slug(text: str) -> str:
     return slug
 
 
+def shared_root(root: Path, environ: Mapping[str, str]) -> Path:
+    """Where the boards of a home's `root` are: there, unless HERMES_KANBAN_HOME says otherwise."""
+    moved = environ.get("HERMES_KANBAN_HOME", "").strip()
+    return Path(os.path.abspath(os.path.expanduser(moved))) if moved else root
+
+
 class Boards:
     """The boards of one root. `url` is `kanban.database_url`, `preferred` the profile's own board (`kanban.board`)."""
 
@@ -68,8 +74,7 @@ class Boards:
         profiles: Collection[str] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        moved = environ.get("HERMES_KANBAN_HOME", "").strip()
-        self.root = Path(os.path.abspath(os.path.expanduser(moved))) if moved else root
+        self.root = shared_root(root, environ)
         self.here = here
         self.url = url or None
         self._environ = environ
