@@ -13,7 +13,6 @@ from hermes.kanban.moves import OPEN
 from hermes.kanban.store import Tx
 
 __all__ = [
-    "HELD_BACK",
     "add_link",
     "hold_back",
     "promote",
@@ -27,7 +26,7 @@ __all__ = [
 _PARENT = t.cards.alias("parent")
 _CHILD = t.cards.alias("child")
 #: Whether the card of the statement needs one that is open.
-HELD_BACK = sa.exists(
+_HELD_BACK = sa.exists(
     sa.select(sa.literal(1))
     .select_from(t.links.join(_PARENT, _PARENT.c.id == t.links.c.parent_id))
     .where(t.links.c.child_id == t.cards.c.id, t.links.c.kind == "needs", _PARENT.c.status.in_(OPEN))
@@ -50,7 +49,7 @@ def promote(tx: Tx, author: str, only: Sequence[str] | None = None) -> list[str]
         tx.events("status", author, [(card_id, None, {"from": "scheduled", "to": "todo"}) for card_id in woken])
     statement = (
         t.cards.update()
-        .where(t.cards.c.status == "todo", ~HELD_BACK)
+        .where(t.cards.c.status == "todo", ~_HELD_BACK)
         .values(status="ready", updated_at=tx.now)
         .returning(t.cards.c.id)
     )
@@ -73,7 +72,7 @@ def hold_back(tx: Tx, author: str, card_id: str, kind: str = "status") -> bool:
     """Send a ready card back to `todo` while it needs an open one; returns whether it was."""
     moved = tx.run(
         t.cards.update()
-        .where(t.cards.c.id == card_id, t.cards.c.status == "ready", HELD_BACK)
+        .where(t.cards.c.id == card_id, t.cards.c.status == "ready", _HELD_BACK)
         .values(status="todo", updated_at=tx.now)
     )
     if moved:

@@ -12,7 +12,7 @@ import msgspec
 from hermes.kanban import tables as t
 from hermes.kanban.card import Card, Proof, Run, fingerprint
 from hermes.kanban.errors import BoardError, StillRunning
-from hermes.kanban.linking import HELD_BACK, promote_children
+from hermes.kanban.linking import hold_back, promote_children
 from hermes.kanban.moves import OUTCOMES, Outcome, Status
 from hermes.kanban.reading import card_by_id, run_by_id
 from hermes.kanban.store import Tx
@@ -172,7 +172,7 @@ def release(
 def _settle(tx: Tx, card: Card, target: Status, author: str) -> None:
     """Do what the new state of a released card brings with it."""
     if target == "ready":
-        _hold_or_keep(tx, author, card.id)
+        hold_back(tx, author, card.id, "dependency_wait")  # a card that a worker split waits for the parts now
     elif target == "archived":
         tx.event("archived", author, card.id)
         promote_children(tx, author, card.id)
@@ -189,15 +189,6 @@ def _limit(card: Card, configured: int | None) -> tuple[int, str]:
     if configured is not None:
         return max(1, configured), "configuration"
     return FAILURE_LIMIT, "default"
-
-
-def _hold_or_keep(tx: Tx, author: str, card_id: str) -> None:
-    """A card that a worker split while it ran waits for the parts now."""
-    moved = tx.run(
-        t.cards.update().where(t.cards.c.id == card_id, t.cards.c.status == "ready", HELD_BACK).values(status="todo")
-    )
-    if moved:
-        tx.event("dependency_wait", author, card_id)
 
 
 def mark_exited(tx: Tx, run_id: str) -> None:
