@@ -320,10 +320,10 @@ class Board(BoardCards):
         with self.database.read() as tx:
             return leading.leaders(tx, prefix)
 
-    def queue(self, limit: int | None = None) -> list[Queued]:
+    def queue(self) -> list[Queued]:
         """Cards that are ready or wait for a review, in the order in which they are taken."""
         with self.database.read() as tx:
-            return leading.queue(tx, limit)
+            return leading.queue(tx)
 
     def note_reasons(self, reasons: Sequence[Reason]) -> int:
         """Replace what the last pass noted of the cards it left alone; returns how many rows changed."""

@@ -242,18 +242,6 @@ class BoardCards:
         """Write a comment and return its number."""
         return self._once(key, int, lambda tx: creating.add_comment(tx, reading.resolve(tx, name), body, author))
 
-    def subscribe(self, name: str, subscriber: str) -> None:
-        """Note who wants to hear of a card (a session id, an address)."""
-        with self.database.write() as tx:
-            creating.add_subscription(tx, reading.resolve(tx, name), subscriber)
-
-    def unsubscribe(self, name: str, subscriber: str) -> None:
-        """Forget it."""
-        s = t.subscriptions.c
-        with self.database.write() as tx:
-            card_id = reading.resolve(tx, name)
-            tx.run(t.subscriptions.delete().where(s.card_id == card_id, s.subscriber == subscriber))
-
     def subscriptions(self) -> list[tuple[str, str]]:
         """(card, subscriber) of everybody who wants to hear of something."""
         s = t.subscriptions.c

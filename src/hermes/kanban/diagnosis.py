@@ -47,7 +47,8 @@ def examine(board: Board, *, profiles: Collection[str], folder: Path, served: bo
     found += _nobody(cards, profiles)
     found += _parked_parents(board, cards)
     found += [each for run in board.live_runs() if (each := _of_run(board, run, folder)) is not None]
-    for question in board.questions():
+    questions = board.questions()
+    for question in questions:
         found.append(
             Finding(
                 what=f"{question.card_id} asks: {question.question[:200]}",
@@ -55,7 +56,7 @@ def examine(board: Board, *, profiles: Collection[str], folder: Path, served: bo
                 card=question.card_id,
             )
         )
-    asked = {question.card_id for question in board.questions()}
+    asked = {question.card_id for question in questions}
     for card in cards.values():
         if card.status == "blocked" and card.id not in asked:
             why = card.block_reason or card.last_failure_error or "set aside"

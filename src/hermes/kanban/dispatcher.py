@@ -180,16 +180,16 @@ class Dispatcher:
         here = self.board.here
         return [run for run in living if not run.manual and run.host_id == here.host_id]
 
-    def _slots(self, living: Sequence[Run]) -> tuple[int, Reason | None, str]:
-        """How many workers more may run here, and what to say when there are none."""
+    def _slots(self, living: Sequence[Run]) -> tuple[int, str]:
+        """How many workers more may run here, and what to say when memory is why there are no more."""
         most = self._settings.workers_at_once
         running = len(self._own(living))
         free = self._memory()
         if free is not None and free < 0.05:
-            return 0, None, f"only {free:.0%} of this machine's memory is free"
+            return 0, f"only {free:.0%} of this machine's memory is free"
         if free is not None and free < 0.10:
-            return max(0, 1 - running), None, f"only {free:.0%} of this machine's memory is free"
-        return max(0, most - running), None, ""
+            return max(0, 1 - running), f"only {free:.0%} of this machine's memory is free"
+        return max(0, most - running), ""
 
     def _start_ready(
         self, living: Sequence[Run], most: int | None, dry_run: bool
@@ -197,7 +197,7 @@ class Dispatcher:
         spawned: list[Spawned] = []
         failed: dict[str, str] = {}
         left: list[Reason] = []
-        slots, _, pressed = self._slots(living)
+        slots, pressed = self._slots(living)
         full = ("memory", pressed) if pressed else (
             "cap", f"{self._settings.workers_at_once} workers run, as many as may at once"
         )  # fmt: skip
@@ -273,9 +273,7 @@ class Dispatcher:
         settings = self._settings
         width = settings.workers_at_once
         usd = [each for each in (settings.card_usd, (settings.day_usd or 0) / width) if each]
-        tokens = [
-            each for each in (settings.card_tokens, (settings.day_tokens or 0) // settings.workers_at_once) if each
-        ]
+        tokens = [each for each in (settings.card_tokens, (settings.day_tokens or 0) // width) if each]
         return Reserve(
             usd=min(usd, default=0.0), tokens=int(min(tokens, default=0)), partial=True,
             card_usd=settings.card_usd, card_tokens=settings.card_tokens,

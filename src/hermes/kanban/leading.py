@@ -110,14 +110,14 @@ def leaders(tx: Tx, prefix: str) -> dict[str, Lease]:
     return {row[0]: Lease(holder=row[1], token="", expires=row[2]) for row in tx.rows(found)}
 
 
-def queue(tx: Tx, limit: int | None = None) -> list[Queued]:
+def queue(tx: Tx) -> list[Queued]:
     """Cards that are ready or wait for a review, in the order in which they are taken."""
     c = t.cards.c
     names = Queued.__struct_fields__[:-1]
     statement = sa.select(*(c[name] for name in names), c.busy_run.is_not(None)).where(
         c.status.in_(("ready", "review"))
     )
-    return values_of(Queued, tx.rows(statement.order_by(c.status, c.priority.desc(), c.seq).limit(limit)))
+    return values_of(Queued, tx.rows(statement.order_by(c.status, c.priority.desc(), c.seq)))
 
 
 def note_reasons(tx: Tx, reasons: Sequence[Reason]) -> int:

@@ -114,7 +114,7 @@ class Tending:
         process = self._started.get(run.id)
         if process is not None:
             process.poll()
-        return self._release(run, outcome, why, counted_as=outcome)
+        return self._release(run, outcome, why)
 
     def _gone(self, run: Run, code: int | None) -> Released:
         end_run_processes(run, self._board.here, grace=0.0)  # what it left running
@@ -122,18 +122,18 @@ class Tending:
         card = self._board.find(run.card_id)
         held = card.current_run_id == run.id
         if held and card.stop_requested is not None:
-            return self._release(run, "reclaimed", card.stop_reason or "", counted_as="reclaimed")
+            return self._release(run, "reclaimed", card.stop_reason or "")
         outcome, error = verdict(note, code)
         if held and note is not None and note.code == 0 and note.outcome is None:
             self._board.note("protocol_violation", author="dispatcher", card=run.card_id, run_id=run.id, error=error)
-        return self._release(run, outcome, error, counted_as=outcome)
+        return self._release(run, outcome, error)
 
-    def _release(self, run: Run, outcome: Outcome, error: str, *, counted_as: Outcome) -> Released:
+    def _release(self, run: Run, outcome: Outcome, error: str) -> Released:
         released = self._board.release(
             run.id,
             outcome,
             Proof(kind="ended", host_id=run.host_id),
-            error=error if counted_as not in ("rate_limited", "reclaimed") else "",
+            error=error if outcome not in ("rate_limited", "reclaimed") else "",
             failure_limit=self._settings.failure_limit,
             cooldown=self._rest if outcome == "rate_limited" else 0.0,
         )

@@ -199,7 +199,7 @@ class Shift:
                 bench.take(task, runtime.gate)
                 group.start_soon(self._beat, runtime, task, scope)
                 note = await self._to_the_end(runtime, task)
-                await self._spend(runtime, task, final=False)
+                await self._spend(runtime, task)
             group.cancel_scope.cancel()
         if self._lost:
             with anyio.CancelScope(shield=True), anyio.move_on_after(STOPS):
@@ -321,7 +321,7 @@ class Shift:
                     self._lost = f"asked to stop: {beat.reason or f'the card is wanted {beat.stop}'}"
                     scope.cancel()
                     return
-                await self._spend(runtime, task, final=False)
+                await self._spend(runtime, task)
             except ClaimLost as error:
                 if await self._has_ended():
                     await anyio.sleep(LAST_WORDS)
@@ -332,12 +332,12 @@ class Shift:
                 scope.cancel()
                 return
 
-    async def _spend(self, runtime: Runtime, task: Task, *, final: bool) -> None:
+    async def _spend(self, runtime: Runtime, task: Task) -> None:
         """Note what this run has taken; what earlier runs of the session took is theirs."""
         usage = runtime.bus.tree.subtree_usage(task.id)
         run_id = self._seat.claim.run_id
         usd, tokens = (usage.cost_usd or 0.0) - self._before[0], usage.total - self._before[1]
-        await self._board.run(lambda board: board.spend(run_id, usd=max(0.0, usd), tokens=max(0, tokens), final=final))
+        await self._board.run(lambda board: board.spend(run_id, usd=max(0.0, usd), tokens=max(0, tokens)))
 
 
 _AGAIN = {
