@@ -9,13 +9,12 @@ from pathlib import Path
 import msgspec
 
 from hermes.batch.filter_settings import FilterSettings
-from hermes.batch.folder import RunFolder
+from hermes.batch.folder import RunFolder, no_such_run
 from hermes.batch.merge import merge
 from hermes.batch.plan import total_rollouts
 from hermes.batch.record import open_index
 from hermes.batch.settings import check_run_name
 from hermes.batch.statistics import Tally
-from hermes.core.errors import UsageError
 
 __all__ = ["merge_again"]
 
@@ -33,15 +32,14 @@ def merge_again(
     folder = RunFolder(data_dir, check_run_name(run_name))
     meta = folder.read_meta()
     if meta is None:
-        known = ", ".join(sorted(item.parent.name for item in data_dir.glob("*/run.json"))[:10])
-        raise UsageError(f"there is no run {run_name!r} in {data_dir}. Runs there: {known or 'none'}.")
+        raise no_such_run(data_dir, run_name)
     with folder.locked():
         if filters is not None and filters != meta.filters:
             meta = msgspec.structs.replace(meta, filters=filters)
             folder.write_meta(meta)
         index = open_index(folder.records_path)
         total = total_rollouts(folder.read_rows(), meta.settings.rollouts_per_prompt, index)
-        earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
+        earlier = index.finished()
         tally = merge(folder, meta, index, total, earlier, wall)
     ended = tally.kept + tally.rejected.total() + tally.failed.total()
     return tally, total - ended

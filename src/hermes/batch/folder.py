@@ -24,7 +24,17 @@ from hermes.core.codec import encode_json
 from hermes.core.errors import OperatorError, StoreFull, TryLater, UsageError
 from hermes.core.model import ModelProfile
 
-__all__ = ["Prices", "RowEntry", "RunFolder", "RunMeta", "Session", "replace_file", "write_errors"]
+__all__ = [
+    "Prices",
+    "RowEntry",
+    "RunFolder",
+    "RunMeta",
+    "Session",
+    "no_such_run",
+    "replace_file",
+    "run_names",
+    "write_errors",
+]
 
 #: Number of the layout of a run folder.
 SCHEMA = 1
@@ -216,6 +226,17 @@ class RunFolder:
             yield
         finally:
             os.close(file)
+
+
+def run_names(data_dir: Path) -> list[str]:
+    """The runs in a folder, by name."""
+    return sorted(path.parent.name for path in data_dir.glob("*/run.json"))
+
+
+def no_such_run(data_dir: Path, run_name: str) -> UsageError:
+    """The error that names the runs there are."""
+    known = ", ".join(run_names(data_dir)[:10]) or "none"
+    return UsageError(f"there is no run {run_name!r} in {data_dir}. Runs there: {known}.")
 
 
 def _owner() -> str:

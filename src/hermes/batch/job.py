@@ -121,7 +121,7 @@ class _Session:
         self.half_done: Mapping[str, Mark] = {}
         self.started = wall()
         index = prepared.index
-        self.earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
+        self.earlier = index.finished()
         total = prepared.plan.total(prepared.settings.rollouts_per_prompt, index)
         self.progress = Progress(total=total, started=0.0)
         self.progress.restore(index.heads())
@@ -143,11 +143,11 @@ class _Session:
         if settings.model is None:
             settings = msgspec.structs.replace(settings, model=engine.model)
             prepared.settings = settings
-        folder = prepared.folder
+        folder, moved = prepared.folder, list[str]()
         if options.overwrite and folder.has_run():
             aside = folder.move_aside(time.strftime("%Y%m%d-%H%M%S", time.localtime(wall())))
             held.enter_context(folder.locked())
-            prepared.notes.append(f"the old run was moved to {aside}")
+            moved.append(f"the old run was moved to {aside}")
         old = prepared.meta
         record = msgspec.convert(stored(settings), BatchSettings)
         meta = RunMeta(
@@ -163,7 +163,7 @@ class _Session:
         session = cls(prepared, meta, draws, wall, options.allowed)
         session.half_done = session.of_plan(engine.begun())
         session.settled = old is not None and is_settled(prepared.folder, old)
-        session.notes = _notes(prepared, drawn, table.missing)
+        session.notes = moved + _notes(prepared, drawn, table.missing)
         if session.half_done:
             session.notes.append(f"{len(session.half_done)} half-done rollouts go on from their last step")
         session.open_session(record, engine.profile)
@@ -306,7 +306,7 @@ def _system(settings: BatchSettings, thinking: bool) -> str:
 
 
 def _notes(prepared: Prepared, drawn: Drawn, missing: tuple[str, ...]) -> list[str]:
-    notes = [note for note in prepared.notes if note.startswith("the old run was moved")]
+    notes = []
     plan, settings = prepared.plan, prepared.settings
     if prepared.meta is not None:
         total = plan.total(settings.rollouts_per_prompt, prepared.index)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from hermes.batch.folder import RunFolder, RunMeta
+from hermes.batch.folder import RunFolder, RunMeta, no_such_run, run_names
 from hermes.batch.plan import total_rollouts
 from hermes.batch.progress import Progress
 from hermes.batch.record import open_index
@@ -52,20 +52,19 @@ def find_run(data_dir: Path, run_name: str) -> RunFolder:
     """
     folder = RunFolder(data_dir, check_run_name(run_name))
     if not folder.meta_path.exists():
-        known = ", ".join(_names(data_dir)[:10])
-        raise UsageError(f"there is no run {run_name!r} in {data_dir}. Runs there: {known or 'none'}.")
+        raise no_such_run(data_dir, run_name)
     return folder
 
 
 def living(data_dir: Path) -> list[str]:
     """The names of the runs that a living process works on."""
-    return [name for name in _names(data_dir) if is_held(RunFolder(data_dir, name))]
+    return [name for name in run_names(data_dir) if is_held(RunFolder(data_dir, name))]
 
 
 def run_states(data_dir: Path) -> list[RunState]:
     """Every run there, the newest first; what cannot be read is left out."""
     states = []
-    for name in _names(data_dir):
+    for name in run_names(data_dir):
         try:
             states.append(run_state(RunFolder(data_dir, name)))
         except OperatorError:
@@ -143,7 +142,3 @@ def _at_rest(folder: RunFolder, meta: RunMeta, alive: bool) -> RunState:
         exit_code=last.exit_code if last is not None else None,
         folder=str(folder.path),
     )
-
-
-def _names(data_dir: Path) -> list[str]:
-    return sorted(path.parent.name for path in data_dir.glob("*/run.json"))

@@ -5,7 +5,7 @@ records and put in place as whole files. The quality filters act here and only h
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,16 +13,17 @@ from typing import Any, BinaryIO
 import msgspec
 
 from hermes.batch.checkpoint import checkpoint, write_checkpoint
+from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.filters import Filters
 from hermes.batch.folder import RunFolder, RunMeta, replace_file, write_errors
 from hermes.batch.manifest import ManifestFold, write_manifest
-from hermes.batch.record import Record, RecordIndex, read_record
+from hermes.batch.record import Place, Record, RecordIndex, read_record
 from hermes.batch.report import ReportFold, write_report
 from hermes.batch.statistics import Tally
 from hermes.batch.trajectory import build_row, child_rows
 from hermes.core.codec import encode_json
 
-__all__ = ["MERGED", "judged", "merge", "offered_tools"]
+__all__ = ["MERGED", "judged_records", "merge", "offered_tools"]
 
 #: The files of every ended run, whatever became of its rows.
 MERGED = ("trajectories.jsonl", "rejected.jsonl", "failed.jsonl")
@@ -56,7 +57,7 @@ def merge(
     tools = offered_tools(meta, index)
     tally, manifest, page = Tally(), ManifestFold(), ReportFold()
     with write_errors(folder.path), _Outputs(folder.path) as outputs:
-        for record in _records(folder, index, Filters(meta.filters)):
+        for record in judged_records(folder, index.ordered(), meta.filters):
             tally.add(record)
             manifest.add(record)
             page.add(record)
@@ -85,20 +86,20 @@ def merge(
     return tally
 
 
-def _records(folder: RunFolder, index: RecordIndex, filters: Filters) -> Iterator[Record]:
-    places = index.ordered()
-    if not places:
-        return
+def judged_records(folder: RunFolder, places: Iterable[Place], settings: FilterSettings) -> Iterator[Record]:
+    """Read the records at `places`, filtered again: the rules may have changed since they were written."""
+    filters, wanted = Filters(settings), list(places)
+    if not wanted:
+        return  # a run of which nothing has ended has no file of records
     file = os.open(folder.records_path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for place in places:
-            yield judged(read_record(file, place), filters)
+        for place in wanted:
+            yield _judged(read_record(file, place), filters)
     finally:
         os.close(file)
 
 
-def judged(record: Record, filters: Filters) -> Record:
-    """Filter again: the rules may have changed since the record was written."""
+def _judged(record: Record, filters: Filters) -> Record:
     if record.head.outcome == "failed":
         return record
     rejection = filters.judge(record)

@@ -13,7 +13,7 @@ import msgspec
 from hermes.batch.accounts import NO_FAILURE, Allowed, redo_reasons, rejected_keys
 from hermes.batch.checkpoint import is_damaged
 from hermes.batch.dataset import Dataset, read_dataset
-from hermes.batch.folder import RunFolder, RunMeta
+from hermes.batch.folder import RunFolder, RunMeta, run_names
 from hermes.batch.plan import Plan, plan_new, plan_resume
 from hermes.batch.prefill import read_prefill
 from hermes.batch.record import RecordIndex, open_index
@@ -113,6 +113,6 @@ def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> Prep
 
 
 def _known_runs(data_dir: Path) -> str:
-    names = sorted(path.parent.name for path in data_dir.glob("*/run.json"))
+    names = run_names(data_dir)
     known = f"Runs there: {', '.join(names[:10])}. " if names else ""
     return f"{known}Leave out --resume to start it."

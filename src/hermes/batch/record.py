@@ -135,6 +135,10 @@ class RecordIndex:
         """All heads, in the order of the dataset."""
         return [place.head for place in self.ordered()]
 
+    def finished(self) -> frozenset[str]:
+        """The keys of the rollouts that are done."""
+        return frozenset(key for key, place in self.places.items() if place.head.outcome == "finished")
+
     def ordered(self) -> list[Place]:
         """All places, in the order of the dataset."""
         return sorted(self.places.values(), key=lambda place: (place.head.index, place.head.rollout))

@@ -120,7 +120,7 @@ class BatchRun:
             redact=redact,
             hold=hold,
         )
-        self._earlier = frozenset(key for key, place in index.places.items() if place.head.outcome == "finished")
+        self._earlier = index.finished()
         self._early = EarlyLook(index.heads())
         self._one_worker = settings.cwd_mode == "inplace"
         self._crew = Crew(1 if self._one_worker else settings.num_workers)

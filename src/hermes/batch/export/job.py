@@ -161,7 +161,7 @@ def _single(
     if format_name == "hermes":
         return tagged
     if format_name == "openai":
-        return lambda record: openai_row(record)
+        return openai_row
     if format_name == "llamafactory":
         return lambda record: llamafactory_row(record, losses, think=options.think)
     row = typed_row if options.arguments == "json" else build_row

@@ -6,16 +6,13 @@ record or one group in memory, never the run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from hermes.batch.filters import Filters
-from hermes.batch.folder import RunFolder, RunMeta
-from hermes.batch.merge import judged, offered_tools
-from hermes.batch.record import Place, Record, RecordIndex, open_index, read_record
-from hermes.core.errors import UsageError
+from hermes.batch.folder import RunFolder, RunMeta, no_such_run
+from hermes.batch.merge import judged_records, offered_tools
+from hermes.batch.record import Place, Record, RecordIndex, open_index
 
 __all__ = ["RunSource", "open_run"]
 
@@ -42,15 +39,7 @@ class RunSource:
             yield list(self._read(iter(group)))
 
     def _read(self, places: Iterator[Place]) -> Iterator[Record]:
-        if not self._index.places:
-            return
-        filters = Filters(self.meta.filters)
-        file = os.open(self.folder.records_path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for place in places:
-                yield judged(read_record(file, place), filters)
-        finally:
-            os.close(file)
+        return judged_records(self.folder, places, self.meta.filters)
 
 
 def open_run(data_dir: Path, run_name: str) -> RunSource:
@@ -64,6 +53,5 @@ def open_run(data_dir: Path, run_name: str) -> RunSource:
     folder = RunFolder(given.parent, given.name) if given.parent != Path(".") else RunFolder(data_dir, run_name)
     meta = folder.read_meta()
     if meta is None:
-        known = ", ".join(sorted(item.parent.name for item in data_dir.glob("*/run.json"))[:10])
-        raise UsageError(f"there is no run {run_name!r} in {data_dir}. Runs there: {known or 'none'}.")
+        raise no_such_run(data_dir, run_name)
     return RunSource(folder, meta, open_index(folder.records_path))
