@@ -100,7 +100,7 @@ def _hosts(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     found: list[str] = []
     for value in arguments.values():
         words = value if isinstance(value, (list, tuple)) else (value,)
-        found.extend(host for host in hosts_of("", [word for word in words if isinstance(word, str)]))
+        found.extend(hosts_of("", [word for word in words if isinstance(word, str)]))
     return tuple(dict.fromkeys(found))
 
 
