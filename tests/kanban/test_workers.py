@@ -91,6 +91,20 @@ def step(*replies: Reply | Fault) -> Callable[[Request], Reply | Fault]:
     return lambda request: replies[min(request.turn, len(replies) - 1)]
 
 
+def test_a_worktree_card_that_names_no_repository_works_in_the_boards(lab: Lab, tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    subprocess.run(["git", "init", "-q", "-b", "main", str(app)], check=True)
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    subprocess.run(["git", "-C", str(app), *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    Boards(lab.home, this_worker(lab.home, {}), environ={}).change("default", default_workdir=str(app))
+    card = lab.create("write", workspace_kind="worktree")
+    with serve_in_thread(step(reply(calls=[call("kanban_complete", summary="seen")]), reply("bye"))) as server:
+        pass_and_wait(lab.use(server).dispatcher())
+    (run,) = lab.board.runs(card.id)
+    assert run.outcome == "completed", lab.log(card)
+    assert run.workspace == str(app / ".worktrees" / card.id)
+
+
 def test_a_card_is_worked_on_by_a_process_of_its_profile_and_is_done(lab: Lab) -> None:
     card = lab.create("write a report")
     script = step(

@@ -29,6 +29,8 @@ __all__ = [
     "open_board_of",
     "open_named",
     "refuse_in_task",
+    "refuse_worker",
+    "repository_of",
 ]
 
 
@@ -45,6 +47,16 @@ class OpenedBoard(msgspec.Struct, frozen=True, kw_only=True):
     def author(self) -> str:
         """Who acts on this command line."""
         return os.environ.get("HERMES_PROFILE", "").strip() or os.environ.get("USER", "").strip() or "user"
+
+    @property
+    def repository(self) -> str:
+        """The repository of worktree cards that name none: the board's, else as configured; empty without one."""
+        return repository_of(self.boards, self.slug, self.sources)
+
+
+def repository_of(boards: Boards, slug: str, sources: Sources) -> str:
+    """The repository of a board's worktree cards that name none: what the board says, else as configured, or empty."""
+    return boards.info(slug).default_workdir or sources.loaded.settings.kanban.default_workdir
 
 
 def open_named(context: click.Context) -> OpenedBoard:
@@ -65,9 +77,14 @@ def changing(context: click.Context) -> OpenedBoard:
     Raises:
         UsageError: a worker asks, whose rights end with its card; or as `Boards.open`.
     """
+    refuse_worker()
+    return open_named(context)
+
+
+def refuse_worker() -> None:
+    """Refuse what only a person may change. Raises `UsageError` where a worker asks."""
     if os.environ.get("HERMES_KANBAN_TASK") or os.environ.get(RUN_ID):
         raise UsageError("a worker changes the board with its tools (kanban_complete, kanban_block, …), not like this.")
-    return open_named(context)
 
 
 def for_board(sources: Sources, environ: Mapping[str, str]) -> Sources:

@@ -81,7 +81,7 @@ def merge(context: click.Context, /, root: str, into: str | None, repository: st
     with opened.board as board:
         tree = read_tree(board, root)
     named = [card.workspace_path for card in tree.cards if card.workspace_kind == "worktree" and card.workspace_path]
-    where = repository or (named[0] if named else opened.sources.loaded.settings.kanban.default_workdir)
+    where = repository or (named[0] if named else opened.repository)
     if not where:
         raise UsageError("the cards name no repository: give --repository DIR.")
 

@@ -18,7 +18,7 @@ import msgspec
 
 from hermes.chat.stream import Narrator
 from hermes.cli.chat_cmd import parts_of, run_async
-from hermes.cli.kanban_parts import claim_seconds, for_board
+from hermes.cli.kanban_parts import claim_seconds, for_board, repository_of
 from hermes.cli.options import GlobalOptions, Sources, open_sources, options_of
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
 from hermes.config.schema import Settings
@@ -52,13 +52,15 @@ def work(context: click.Context, /, card: str) -> int:
     options = options_of(context)
     sources = for_board(open_sources(options), os.environ)
     boards = open_boards(sources.loaded.home, sources.loaded.settings)
-    folder = boards.folder(boards.current())
+    slug = boards.current()
+    folder = boards.folder(slug)
+    repository = repository_of(boards, slug, sources)
     board = boards.open()
     files = RunFiles(folder / "runs")
     ended: list[ExitNote] = []
 
     async def begin() -> int:
-        ended.append(await _work(options, sources, board, folder, seat))
+        ended.append(await _work(options, sources, board, folder, repository, seat))
         return 0
 
     note = ExitNote(code=1, error="the worker was stopped")
@@ -85,7 +87,9 @@ def work(context: click.Context, /, card: str) -> int:
     return note.code
 
 
-async def _work(options: GlobalOptions, sources: Sources, board: Board, folder: Path, seat: Seat) -> ExitNote:
+async def _work(
+    options: GlobalOptions, sources: Sources, board: Board, folder: Path, repository: str, seat: Seat
+) -> ExitNote:
     settings = sources.loaded.settings
     bench = Bench(settings.terminal.timeout)
     shift = Shift(
@@ -93,7 +97,7 @@ async def _work(options: GlobalOptions, sources: Sources, board: Board, folder: 
         seat,
         author=sources.loaded.home.profile,
         folder=folder,
-        repository=settings.kanban.default_workdir,
+        repository=repository,
         ttl=claim_seconds(os.environ),
         say=_say,
     )
