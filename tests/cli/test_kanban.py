@@ -217,7 +217,8 @@ def test_parking_promoting_and_reviewing(kanban: Hermes) -> None:
 def test_a_worker_may_not_change_the_board_by_command(kanban: Hermes, monkeypatch: pytest.MonkeyPatch) -> None:
     card = made(kanban, "a")
     monkeypatch.setenv("HERMES_KANBAN_TASK", card)
-    for args in (("complete", card, "--override"), ("create", "b"), ("comment", card, "x"), ("assign", card, "coder")):
+    for args in (("complete", card, "--override"), ("create", "b"), ("comment", card, "x"), ("assign", card, "coder"),
+                 ("pause",), ("boards", "create", "web"), ("boards", "switch", "default")):  # fmt: skip
         ran = kanban(*args)
         assert ran.code == 2 and "a worker changes the board with its tools" in ran.err
     assert kanban("show", card).code == 0

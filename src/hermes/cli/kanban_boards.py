@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from hermes.chat.render import size_text
-from hermes.cli.kanban_parts import changing, open_named
+from hermes.cli.kanban_parts import changing, open_named, refuse_worker
 from hermes.cli.options import open_sources, options_of
 from hermes.cli.screens import print_json, rows
 from hermes.core.errors import OperatorError
@@ -105,6 +105,7 @@ def create(
     context: click.Context, /, slug: str, name: str, description: str, workdir: str | None, use: bool, as_json: bool
 ) -> None:
     """Make a board."""
+    refuse_worker()
     found = _boards(context)
     folder = os.path.abspath(os.path.expanduser(workdir)) if workdir else None
     with found.create(slug, name=name, description=description, default_workdir=folder) as board:
@@ -125,6 +126,7 @@ def create(
 @click.pass_context
 def switch(context: click.Context, /, slug: str, as_json: bool) -> None:
     """Use a board from now on wherever none is named."""
+    refuse_worker()
     found = _boards(context)
     chosen = found.switch(slug)
     now = found.current()
@@ -162,6 +164,7 @@ def show(context: click.Context, /, slug: str | None, as_json: bool) -> None:
 @click.pass_context
 def rename(context: click.Context, /, slug: str, name: str, as_json: bool) -> None:
     """Change how people call a board. What commands call it stays: cards and workers hang on it."""
+    refuse_worker()
     found = _boards(context)
     info = found.change(found.current(slug), name=name.strip() or found.current(slug))
     if as_json:
@@ -177,6 +180,7 @@ def rename(context: click.Context, /, slug: str, name: str, as_json: bool) -> No
 @click.pass_context
 def workdir(context: click.Context, /, slug: str, folder: str, as_json: bool) -> None:
     """Say in which repository worktree cards of a board work if they name none; `none` forgets it."""
+    refuse_worker()
     found = _boards(context)
     path = None if folder == "none" else os.path.abspath(os.path.expanduser(folder))
     info = found.change(found.current(slug), default_workdir=path)
@@ -194,6 +198,7 @@ def workdir(context: click.Context, /, slug: str, folder: str, as_json: bool) ->
 @click.pass_context
 def remove(context: click.Context, /, slug: str, delete: bool, yes: bool, as_json: bool) -> None:
     """Put a board away, or delete it. Refused while its workers run."""
+    refuse_worker()
     found = _boards(context)
     name = found.current(slug)
     if delete and not yes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from hermes.cli.kanban_parts import OpenedBoard, open_named
+from hermes.cli.kanban_parts import OpenedBoard, changing, open_named
 from hermes.kanban.board_lock import BoardLock
 from hermes.kanban.diagnosis import Finding, examine
 from hermes.kanban.home import profile_names
@@ -76,7 +76,7 @@ def _limits(opened: OpenedBoard) -> str:
 @click.pass_context
 def pause(context: click.Context, /, off: bool, reason: str, as_json: bool) -> int:
     """Start no more workers on the board; those that run go on."""
-    opened = open_named(context)
+    opened = changing(context)
     with opened.board as board:
         if off:
             board.set_meta({"paused": None, "resting": None})
