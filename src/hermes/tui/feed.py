@@ -63,6 +63,8 @@ KEYS = (
 )
 #: Characters of a call's arguments and of its result that can be unfolded.
 MOST_DETAIL = 8_000
+#: Characters beyond a cut in which a secret that begins before it ends: the longest are blocks of keys.
+MARGIN = 16_000
 
 CallKey = tuple[str, int, int]
 
@@ -248,6 +250,10 @@ class Feed:
     def _safe(self, text: str) -> str:
         return self._redact(printable(text))
 
+    def _beginning(self, text: str, most: int) -> str:
+        """The first `most` characters. A secret that the cut would halve is hidden first: half of one is not known."""
+        return self._safe(text[: most + MARGIN])[:most]
+
     # -- what the bus says ------------------------------------------------------------------------------------------
 
     def tell(self, envelope: Envelope) -> None:
@@ -295,7 +301,7 @@ class Feed:
             if isinstance(entry, Assistant):
                 self._calls = {(task_id, event.position): entry.calls}
             elif isinstance(entry, ToolResult):
-                text = self._safe(plain_text(entry.content)[:MOST_DETAIL])
+                text = self._beginning(plain_text(entry.content), MOST_DETAIL)
                 self._items.append(CallOutput(key=(task_id, entry.position, entry.index), text=text))
             return
         key = (task_id, event.position, event.index)
@@ -305,7 +311,7 @@ class Feed:
                 CallBegan(key=key, name=one_line(event.name, 60), preview=preview, arguments=self._arguments(key))
             )
         elif isinstance(event, ToolProgress):
-            self._progress(CallOutput(key=key, text=self._safe(event.text[-MOST_DETAIL:])))
+            self._progress(CallOutput(key=key, text=self._safe(event.text[-MOST_DETAIL - MARGIN :])[-MOST_DETAIL:]))
         elif isinstance(event, ToolEnded):
             preview = one_line(self._redact(event.preview), 300)
             self._items.append(CallEnded(key=key, failed=event.is_error, seconds=event.duration, preview=preview))
@@ -327,7 +333,7 @@ class Feed:
         lines = []
         for name, value in call.arguments.items():
             lines.append(f"{name}: {value if isinstance(value, str) else encode_json(value).decode()}")
-        return self._safe("\n".join(lines)[:MOST_DETAIL])
+        return self._beginning("\n".join(lines), MOST_DETAIL)
 
     def _child_ended(self, task_id: str, event: TaskEnded) -> None:
         line: list[str] = []
@@ -338,6 +344,8 @@ class Feed:
         report = "\n\n".join(part for part in (event.summary, event.error) if part) or "(no text)"
         self._items.append(
             ChildEnded(
-                task_id=task_id, line=self._safe(" ".join([*line, money]).rstrip()), report=self._safe(report[:50_000])
+                task_id=task_id,
+                line=self._safe(" ".join([*line, money]).rstrip()),
+                report=self._beginning(report, 50_000),
             )
         )
