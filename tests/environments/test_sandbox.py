@@ -148,6 +148,17 @@ async def test_the_settings_and_hooks_of_a_repository_are_not_its_to_change(make
         env.files.replace(f"{work}/.git/config", b"evil")
 
 
+async def test_git_is_not_led_to_settings_elsewhere(make: Make, work: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(work)], check=True)
+    env = make()
+    result = await env.run("cp -r .git evil && echo ../evil > .git/commondir", key=KEY)
+    assert result.exit_code == 0 and "settings and hooks from elsewhere" in str(result.notes)
+    assert not (work / ".git" / "commondir").exists()
+    env.files.replace(f"{work}/.git/commondir", b"../evil")
+    await env.close()
+    assert not (work / ".git" / "commondir").exists()
+
+
 async def test_memory_processes_file_size_and_output_are_limited(make: Make) -> None:
     env = make(memory=128 * MIB, processes=40, file_size=MIB)
     result = await env.run("python3 -c 'x = bytearray(300 << 20)'", key=KEY)

@@ -24,7 +24,7 @@ from hermes.environments.bounded import BoundedFiles, Mount
 from hermes.environments.enclosure import Launch, Shell
 from hermes.environments.git_shadow import GitShadow, identity
 from hermes.environments.process import CALL_KEY
-from hermes.environments.project import protected_mounts
+from hermes.environments.project import protected_mounts, remove_redirect
 
 __all__ = ["Container", "Docker", "DockerSettings"]
 
@@ -190,6 +190,7 @@ class Container:
         self._threads: anyio.CapacityLimiter | None = None
         self._running = False
         self._shadow = shadow
+        self._seen: list[Mount] = []
         self.name = f"hermes-{maker.settings.home[:8]}-{task_id}"
         self.state_dir = self.output_dir = state_dir / "shell"
         self.environment = {"HOME": _HOME, "TERM": "dumb", **maker.settings.variables}
@@ -220,6 +221,7 @@ class Container:
         user = self._maker.identity
         if user and not (self._tmp / "home" / ".gitconfig").exists():
             (self._tmp / "home" / ".gitconfig").write_bytes(user)
+        self._seen = self._repository()
         started = self._maker.call(*self._arguments(), timeout=DO)
         if started.returncode != 0:  # one of this name was left by the process that had the task before
             self._maker.call("rm", "-f", self.name, timeout=DO)
@@ -243,7 +245,7 @@ class Container:
             f"{self._workspace}:{self._workspace}",
             f"{self._tmp}:/tmp",
             f"{self.state_dir}:{self.state_dir}",
-            *(_volume(mount) for mount in self._seen()),
+            *(_volume(mount) for mount in self._seen),
             *settings.volumes,
         )
         return [
@@ -258,7 +260,7 @@ class Container:
             "--workdir", self._workspace, *settings.extra, self._image, "sleep", "infinity",
         ]  # fmt: skip
 
-    def _seen(self) -> list[Mount]:
+    def _repository(self) -> list[Mount]:
         """What of its repository, and of what it may not change there, is mounted."""
         shadow = self._shadow.mounts() if self._shadow is not None else []
         return [*shadow, *protected_mounts(self._workspace)]
@@ -280,9 +282,9 @@ class Container:
             self._maker.call("exec", self.name, "sh", "-c", _END, "end", f"{CALL_KEY}={call_key}", timeout=DO)
 
     def remarks(self) -> tuple[str, ...]:
-        """That commits could not be brought home."""
+        """That commits could not be brought home, or git was led elsewhere."""
         failed = self._shadow.bring_home() if self._shadow is not None else ""
-        return (failed,) if failed else ()
+        return tuple(text for text in (failed, remove_redirect(self._workspace, self._seen)) if text)
 
     def close(self) -> None:
         """Remove the container and with it what still runs in it."""
@@ -291,3 +293,4 @@ class Container:
                 self._shadow.bring_home()
             self._running = False
             self._maker.call("rm", "-f", self.name, timeout=DO)
+            remove_redirect(self._workspace, self._seen)

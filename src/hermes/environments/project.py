@@ -1,19 +1,20 @@
 """What of a project a sandbox sees beside its workspace, and what in the workspace it may not change.
 
 Git on this machine runs what the settings and hooks of a repository say; so they are read-only inside, and neither they
-nor the directory they lie in can be exchanged. Programs of the user's own (a virtual environment, a compiler in the
-home) are seen when they are on PATH. Looks only; changes nothing.
+nor the directory they lie in can be exchanged, and what would have git read others is removed after a command. Programs
+of the user's own (a virtual environment, a compiler in the home) are seen when they are on PATH.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from hermes.environments.bounded import Mount
 
-__all__ = ["project_mounts", "protected_mounts", "toolchain_mounts"]
+__all__ = ["project_mounts", "protected_mounts", "remove_redirect", "toolchain_mounts"]
 
 #: Directories in which programs of a user stand and nothing secret, seen as a whole where one below is on PATH.
 _TOOLS = re.compile(
@@ -43,6 +44,10 @@ def project_mounts(workspace: str, home: str) -> list[Mount]:
     return found
 
 
+#: What git takes settings and hooks from.
+_KEPT = ("config", "hooks", "config.worktree", "commondir")
+
+
 def protected_mounts(workspace: str) -> list[Mount]:
     """What in the workspace is not the task's to change."""
     place = os.path.join(workspace, ".git")
@@ -53,11 +58,25 @@ def protected_mounts(workspace: str) -> list[Mount]:
     if not os.path.exists(os.path.join(place, "HEAD")):
         return []
     os.makedirs(os.path.join(place, "hooks"), exist_ok=True)
-    kept = [
-        path for name in ("config", "hooks", "config.worktree") if os.path.exists(path := os.path.join(place, name))
-    ]
+    kept = [path for name in _KEPT if os.path.exists(path := os.path.join(place, name))]
     # mounted upon itself, so that it cannot be renamed and another one put in its place
     return [Mount(inside=place, outside=place, writable=True), *(Mount(inside=path, outside=path) for path in kept)]
+
+
+def remove_redirect(workspace: str, seen: Sequence[Mount]) -> str:
+    """Remove a `.git/commondir` that a command made, and say so; "" for none. `seen` is what was mounted before.
+
+    With it git takes settings and hooks from elsewhere. A name that is not there cannot be mounted without making it.
+    """
+    path = os.path.join(workspace, ".git", "commondir")
+    mine = any(mount.inside == os.path.dirname(path) and mount.writable for mount in seen)
+    if not mine or any(mount.inside == path for mount in seen) or not os.path.lexists(path):
+        return ""
+    try:
+        os.unlink(path)
+    except OSError as error:
+        return f"{path} would have git take settings from elsewhere and cannot be removed: {error.strerror}."
+    return f"{path} was removed: it would have git take settings and hooks from elsewhere."
 
 
 def _repository(link: str) -> str:

@@ -22,7 +22,7 @@ from hermes.environments.bounded import BoundedFiles, Mount
 from hermes.environments.cgroup import ControlGroup, ControlGroups
 from hermes.environments.enclosure import Launch, Shell, find_shell
 from hermes.environments.git_shadow import GitShadow, identity
-from hermes.environments.project import project_mounts, protected_mounts, toolchain_mounts
+from hermes.environments.project import project_mounts, protected_mounts, remove_redirect, toolchain_mounts
 from hermes.environments.spawner import Spawner
 from hermes.environments.system_files import system_etc, system_links, system_mounts
 
@@ -315,9 +315,9 @@ class Sandbox:
         """Signals reach it: its processes are seen from here, and end with the first of them."""
 
     def remarks(self) -> tuple[str, ...]:
-        """That the memory was used up, or that commits could not be brought home."""
+        """That the memory was used up, commits could not be brought home, or git was led elsewhere."""
         failed = self._shadow.bring_home() if self._shadow is not None else ""
-        said = [failed] if failed else []
+        said = [text for text in (failed, remove_redirect(self._workspace, self._seen)) if text]
         if self._group is not None:
             told, self._told = self._told, self._group.out_of_memory
             if self._told != told:
@@ -331,6 +331,7 @@ class Sandbox:
         """Remove the control group; what stands in its /tmp and home stays for a task that goes on later."""
         if self._shadow is not None and self._files is not None:
             self._shadow.bring_home()
+        remove_redirect(self._workspace, self._seen)
         if self._group is not None:
             self._group.close()
 

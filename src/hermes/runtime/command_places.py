@@ -21,7 +21,9 @@ _TEMPORARY = ("/tmp", "/var/tmp")
 _PROCESS_SECRETS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:environ|mem|root|cwd|fd|maps|auxv)(?:/|$)")
 _PROCESS_LINK = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:root|cwd)$")
 _MOST_LINKS = 40  # as the kernel does
-_GIT_RUNS = re.compile(r"/\.git/(?:hooks(?:/|$)|config$|modules/.+/(?:hooks(?:/|$)|config$)|info/attributes$)")
+_GIT_RUNS = re.compile(
+    r"/\.git/(?:(?:modules/.+/|worktrees/[^/]+/)?(?:hooks(?:/|$)|config(?:\.worktree)?$|commondir$)|info/attributes$)"
+)
 _HOMES = re.compile(r"/(?:home|Users|var/home)/[^/]+/|/root/|/var/root/")
 _ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://(?:[^/@\s]*@)?(\[[^\]]*\]|[^/:?#\s\"']+)")
 _BARE_HOST = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?:[:/].*)?$")
