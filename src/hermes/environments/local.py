@@ -259,7 +259,7 @@ class LocalEnvironment:
         await pump.finish()
         if (
             not killed
-            and self.kind == "local"  # behind a boundary nothing outlives its command
+            and self.kind == "local"  # behind a boundary nothing of it is left in the group
             and group.group_exists()
             and await anyio.to_thread.run_sync(group.survivors, _PATIENCE, limiter=self._threads)
         ):
