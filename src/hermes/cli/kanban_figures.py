@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ from hermes.config.profiles import read_profile
 from hermes.core.codec import encode_json
 from hermes.core.errors import UsageError
 from hermes.kanban.board import Board
-from hermes.kanban.budgets import Spending
+from hermes.kanban.budgets import Spending, day_of
 from hermes.kanban.card import CardEvent
 from hermes.kanban.home import profile_names
 from hermes.kanban.leading import Stats
@@ -40,7 +39,7 @@ _SELDOM = 10
 
 def today(board: Board, now: float) -> Spending | None:
     """What the board took today (UTC)."""
-    day = datetime.fromtimestamp(now, UTC).date().isoformat()
+    day = day_of(now)
     return next((each for each in board.spending("day", day) if each.name == day), None)
 
 
@@ -62,7 +61,7 @@ def stats(context: click.Context, /, as_json: bool) -> None:
     opened = open_named(context)
     with opened.board as board:
         counted = board.stats()
-        since = (datetime.fromtimestamp(counted.now, UTC) - timedelta(days=_DAYS - 1)).date().isoformat()
+        since = day_of(counted.now - (_DAYS - 1) * 86_400)
         spent = {
             "card": board.spending("card"),
             "profile": board.spending("profile"),

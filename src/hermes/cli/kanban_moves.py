@@ -18,7 +18,9 @@ from hermes.cli.screens import print_json
 from hermes.core.codec import decode_json
 from hermes.core.errors import UsageError
 from hermes.kanban.board import Board
+from hermes.kanban.by_hand import archive as put_away
 from hermes.kanban.by_hand import or_stop, told
+from hermes.kanban.by_hand import promote as let_start
 from hermes.kanban.by_hand import reclaim as take_back
 from hermes.kanban.card import BLOCK_KINDS, Card
 from hermes.kanban.ending import Authority, Completion
@@ -132,11 +134,7 @@ def unblock(context: click.Context, /, cards: tuple[str, ...], as_json: bool) ->
 @click.pass_context
 def archive(context: click.Context, /, cards: tuple[str, ...], as_json: bool) -> None:
     """Put cards away for good. A worker at one is asked to stop; what waited for it waits no longer."""
-
-    def move(board: Board, name: str, who: str) -> Card:
-        return or_stop(lambda: board.archive(name, Authority(author=who)), board, name, "archived", who)
-
-    _each(context, cards, as_json, move)
+    _each(context, cards, as_json, put_away)
 
 
 @click.command(epilog="\b\nExamples:\n  hermes kanban promote t_1a2b3c4d\n  hermes kanban promote t_a t_b")
@@ -145,12 +143,7 @@ def archive(context: click.Context, /, cards: tuple[str, ...], as_json: bool) ->
 @click.pass_context
 def promote(context: click.Context, /, cards: tuple[str, ...], as_json: bool) -> None:
     """Make cards ready that nothing holds back: ideas, parked ones, those whose parents have ended."""
-
-    def move(board: Board, name: str, who: str) -> Card:
-        board.promote(name, author=who)
-        return board.find(name)
-
-    _each(context, cards, as_json, move)
+    _each(context, cards, as_json, let_start)
 
 
 @click.command(

@@ -17,7 +17,7 @@ from hermes.kanban.card import Card
 from hermes.kanban.errors import BudgetSpent
 from hermes.kanban.store import Tx
 
-__all__ = ["Reserve", "Spending", "reserve", "reserved", "settle", "spending", "spent"]
+__all__ = ["Reserve", "Spending", "day_of", "reserve", "reserved", "settle", "spending", "spent"]
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):

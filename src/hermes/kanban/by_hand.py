@@ -15,7 +15,7 @@ from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import StillRunning
 from hermes.kanban.moves import OPEN, Status, allowed
 
-__all__ = ["ByHand", "by_hand", "or_stop", "reclaim", "told"]
+__all__ = ["ByHand", "archive", "by_hand", "or_stop", "promote", "reclaim", "told"]
 
 
 class ByHand(NamedTuple):
@@ -55,7 +55,8 @@ def told(card: Card, word: str = "") -> str:
     )
 
 
-def _promote(board: Board, name: str, who: str, text: str) -> Card:
+def promote(board: Board, name: str, who: str, text: str = "") -> Card:
+    """Let a card start that nothing holds back."""
     board.promote(name, author=who)
     return board.find(name)
 
@@ -68,7 +69,8 @@ def _park(board: Board, name: str, who: str, text: str) -> Card:
     return or_stop(lambda: board.schedule(name, None, Authority(author=who)), board, name, "scheduled", who)
 
 
-def _archive(board: Board, name: str, who: str, text: str) -> Card:
+def archive(board: Board, name: str, who: str, text: str = "") -> Card:
+    """Put a card away; a worker at it is asked to stop."""
     return or_stop(lambda: board.archive(name, Authority(author=who)), board, name, "archived", who)
 
 
@@ -78,7 +80,7 @@ def _complete(board: Board, name: str, who: str, text: str) -> Card:
 
 _MOVES: dict[str, tuple[ByHand, ...]] = {
     "specify": (ByHand("make a task of it", "", False, lambda board, name, who, _: board.specify(name, author=who)),),
-    "promote": (ByHand("let it start", "", False, _promote),),
+    "promote": (ByHand("let it start", "", False, promote),),
     "unblock": (ByHand("let it go on", "", False, lambda board, name, who, _: board.unblock(name, author=who)),),
     "release": (ByHand("take it from its worker", "why", False, reclaim),),
     "claim": (
@@ -107,7 +109,7 @@ _MOVES: dict[str, tuple[ByHand, ...]] = {
     ),
     "block": (ByHand("set it aside", "why, and who can help", True, _block),),
     "schedule": (ByHand("park it", "", False, _park),),
-    "archive": (ByHand("put it away", "", False, _archive),),
+    "archive": (ByHand("put it away", "", False, archive),),
 }
 
 
