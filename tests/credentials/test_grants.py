@@ -113,6 +113,10 @@ def test_the_file_is_the_users_alone_and_holds_no_key(tmp_path: Path) -> None:
     assert SECRET.encode() not in path.read_bytes() and "aaaa" not in NAME
 
 
+def locks(folder: Path) -> list[str]:
+    return [path.stem for path in folder.glob("*.lock")]
+
+
 class Process:
     """What a process has of sharing; its lock is a file of its name."""
 
@@ -121,7 +125,7 @@ class Process:
         self.limits = LearnedLimits(now=anyio.current_time, heard=lambda: self.sharing.wake())
         self.sharing = Sharing(
             self.limits, lambda *key: NAME, path=folder / "limits.db", owner=name, gone=gone,
-            now=clock.now, loop_now=anyio.current_time, hold=clock,
+            living=lambda: locks(folder), now=clock.now, loop_now=anyio.current_time, hold=clock,
         )  # fmt: skip
 
 
@@ -158,7 +162,7 @@ async def test_a_first_request_with_another_model_does_not_wait_for_the_next_gra
     names = iter(range(99))
     process.sharing = Sharing(
         process.limits, lambda *key: f"{key}", path=tmp_path / "limits.db", owner="a", gone=alive,
-        now=virtual_clock.now, loop_now=anyio.current_time, hold=virtual_clock,
+        living=lambda: locks(tmp_path), now=virtual_clock.now, loop_now=anyio.current_time, hold=virtual_clock,
     )  # fmt: skip
     times: list[float] = []
     async with anyio.create_task_group() as group:

@@ -29,7 +29,7 @@ from hermes.credentials.pool import Cooldowns, Credential, CredentialPool, Lease
 from hermes.providers.pooled import KeyLease
 from hermes.providers.rate_headers import read_rate_headers
 from hermes.providers.token_endpoint import ask_token
-from hermes.store.owner import is_gone
+from hermes.store.owner import is_gone, living_owners
 
 __all__ = ["KeyPools", "ServerKeys", "credential_of", "keys_of"]
 
@@ -210,6 +210,7 @@ class KeyPools:
             path=home.run_dir / "limits.db",
             owner=owner,
             gone=partial(is_gone, home.path),
+            living=partial(living_owners, home.path),
             now=self.now,
             loop_now=loop_clock(),
             hold=self._hold,

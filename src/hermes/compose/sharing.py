@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from hermes.core.clock import Hold, held
 from hermes.core.errors import OperatorError
-from hermes.credentials.grants import GRANT, Grant, Grants, Want, others_live
+from hermes.credentials.grants import GRANT, Grant, Grants, Want
 from hermes.credentials.limits import LearnedLimits
 
 __all__ = ["Sharing"]
@@ -39,6 +39,7 @@ class Sharing:
         path: the file, in the folder that has the locks of the living processes.
         owner: the id of this process.
         gone: whether the process of an id is proven to have ended.
+        living: the ids of the processes that live, this one among them. Blocks.
         now: seconds since the epoch.
         loop_now: seconds of the loop's clock.
     """
@@ -51,6 +52,7 @@ class Sharing:
         path: Path,
         owner: str,
         gone: Callable[[str], bool],
+        living: Callable[[], Sequence[str]],
         now: Callable[[], float],
         loop_now: Callable[[], float],
         hold: Hold,
@@ -59,7 +61,7 @@ class Sharing:
         self._name_of = name_of
         self._grants = Grants(path, owner, gone)
         self._owner = owner
-        self._gone = gone
+        self._living = living
         self._now = now
         self._loop_now = loop_now
         self._hold = hold
@@ -111,7 +113,7 @@ class Sharing:
 
     def _exchange(self, wants: Sequence[Want], wall: float) -> Sequence[Grant]:
         try:
-            others = others_live(self._grants.path.parent, self._owner, self._gone)
+            others = any(name != self._owner for name in self._living())
             news = any(_moment(want) > self._known.get(want.name, 0.0) for want in wants)
             asked = all(want.name in self._known for want in wants) or not self._grants.path.exists()
             if not (others or self._shared or news) and asked:

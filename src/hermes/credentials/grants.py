@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import msgspec
 
 from hermes.credentials.shares import Demand, divide
 
-__all__ = ["GRANT", "Found", "Grant", "Grants", "Want", "limit_name", "others_live"]
+__all__ = ["GRANT", "Found", "Grant", "Grants", "Want", "limit_name"]
 
 #: Seconds for which a share is given.
 GRANT = 2.0
@@ -208,10 +208,3 @@ def _newer(own: Found, theirs: Found) -> Found:
 
 def _columns(found: Found) -> tuple[float | None, float, float, int]:
     return found.rate, found.size, found.at, int(found.measured)
-
-
-def others_live(folder: Path, owner: str, gone: Callable[[str], bool]) -> bool:
-    """Whether another process has a lock in `folder` and lives."""
-    names: Iterable[str] = os.listdir(folder) if folder.is_dir() else ()
-    owners = (name.removesuffix(".lock") for name in names if name.endswith(".lock"))
-    return any(name != owner and not gone(name) for name in owners)
