@@ -39,6 +39,9 @@ def estimate(
     prompt_bytes: int, rollouts: int, max_turns: int, profile: ModelProfile | None, ended: Sequence[Head] = ()
 ) -> Estimate:
     """Estimate `rollouts` rollouts whose prompts have `prompt_bytes` in all."""
+    measured = [head for head in ended if head.tokens]
+    if len(measured) >= ENOUGH:
+        return _measured(measured, rollouts)
     prompt = prompt_bytes // 4
     inputs, outputs = [], []
     for turns, reply in zip(TURNS, REPLY, strict=True):
@@ -49,9 +52,6 @@ def estimate(
     if profile is not None and profile.price_input is not None and profile.price_output is not None:
         in_price, out_price = profile.price_input, profile.price_output
         cost = tuple((i * in_price + o * out_price) / 1e6 for i, o in zip(inputs, outputs, strict=True))
-    measured = [head for head in ended if head.tokens]
-    if len(measured) >= ENOUGH:
-        return _measured(measured, rollouts)
     return Estimate(
         rollouts=rollouts,
         input_tokens=(inputs[0], inputs[1], inputs[2]),
@@ -63,22 +63,20 @@ def estimate(
 def _measured(heads: Sequence[Head], rollouts: int) -> Estimate:
     tokens = sorted(head.tokens for head in heads)
     costs = sorted(head.cost_usd for head in heads if head.cost_usd is not None)
-    low, mean, high = _spread([float(item) for item in tokens])
+    low, mean, high = _spread(tokens, rollouts)
     return Estimate(
         rollouts=rollouts,
-        input_tokens=(int(low * rollouts), int(mean * rollouts), int(high * rollouts)),
+        input_tokens=(int(low), int(mean), int(high)),
         output_tokens=(0, 0, 0),
-        cost_usd=(lambda spread: (spread[0] * rollouts, spread[1] * rollouts, spread[2] * rollouts))(_spread(costs))
-        if costs
-        else None,
+        cost_usd=_spread(costs, rollouts) if costs else None,
         measured=len(heads),
     )
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """The tenth, the mean, and the nine tenths of sorted values."""
+def _spread(values: Sequence[float], times: int) -> tuple[float, float, float]:
+    """The tenth, the mean, and the nine tenths of sorted values, each so many times."""
     last = len(values) - 1
-    return values[last // 10], sum(values) / len(values), values[last * 9 // 10]
+    return values[last // 10] * times, sum(values) / len(values) * times, values[last * 9 // 10] * times
 
 
 def estimate_lines(found: Estimate, model: str) -> list[str]:

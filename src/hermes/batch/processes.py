@@ -92,7 +92,6 @@ class _Worker:
 
     async def _live(self, first: bool) -> None:
         """One process from its start to its end."""
-        self._ready = self._ready if first else anyio.Event()
         async with await anyio.open_process(self._command, stderr=None, start_new_session=True) as process:
             self._process = process
             try:

@@ -71,24 +71,20 @@ class RowTable(Sequence[RowEntry]):
 
     def same_rows(self, other: RowTable) -> bool:
         """Whether the rows of both, those that are gone left out, are the same in the same order."""
-        mine, theirs = self._present(), other._present()
+        mine, theirs = self.present, other.present
         return (
             self._digests[: mine * DIGEST] == other._digests[: theirs * DIGEST]
             and self._ordinals[:mine] == other._ordinals[:theirs]
         )
 
-    def _present(self) -> int:
-        """Rows that are not gone: those that are stand at the end."""
-        return len(self._gone) - sum(self._gone)
-
     @property
     def present(self) -> int:
-        """How many rows are not gone."""
-        return self._present()
+        """How many rows are not gone; those that are stand at the end."""
+        return len(self._gone) - sum(self._gone)
 
     def gone_ids(self) -> set[str]:
         """The identities of the rows that are gone."""
-        return {self.row_id(position) for position in range(self._present(), len(self))}
+        return {self.row_id(position) for position in range(self.present, len(self))}
 
     def ids(self) -> Iterator[str]:
         """The identities of all rows, in order."""

@@ -3,7 +3,6 @@ reasoning stands apart, tools are one JSON string."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from hermes.batch.export.conversation import Message, messages, openai_tools
@@ -41,8 +40,8 @@ def origin(record: Record) -> dict[str, Any]:
     }
 
 
-def openai_row(record: Record, tools: Sequence[str] = (), batch_size: int = 1) -> dict[str, Any]:
-    """Return the row of a record; the run's tools and batch size have no part in it."""
+def openai_row(record: Record) -> dict[str, Any]:
+    """Return the row of a record."""
     return {
         "messages": [chat_message(message) for message in messages(record.result.entries)],
         "tools": encode_json(openai_tools(record.result.tools)).decode(),

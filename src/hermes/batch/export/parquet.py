@@ -18,8 +18,8 @@ GROUP = 500
 _AS_TEXT = ("tool_stats", "tool_error_counts", "reasoning_stats", "metadata")
 
 
-def write_parquet(path: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """Write typed rows to `path` and return their number.
+def write_parquet(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write typed rows to `path`.
 
     Raises:
         UsageError: pyarrow is not installed.
@@ -31,13 +31,10 @@ def write_parquet(path: Path, rows: Iterable[dict[str, Any]]) -> int:
     except ImportError as error:
         raise UsageError("parquet needs pyarrow: pip install 'hermes-tasktree[parquet]'.") from error
     schema = _schema(arrow)
-    count = 0
     source = iter(rows)
     with files.ParquetWriter(path, schema, compression="zstd") as writer:
         while batch := [_plain(row) for row in islice(source, GROUP)]:
             writer.write_table(arrow.Table.from_pylist(batch, schema=schema))
-            count += len(batch)
-    return count
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
