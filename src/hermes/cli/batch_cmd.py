@@ -35,7 +35,7 @@ from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.config.endpoints import EFFORTS
 from hermes.core.errors import UsageError
 
-__all__ = ["BatchParts", "run", "show"]
+__all__ = ["BatchParts", "data_dir_of", "run", "show"]
 
 DATA = Path("data")
 #: Seconds between two drawings of the running rows.
@@ -63,6 +63,12 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
     announce: Callable[[Callable[[str], None]], None] = lambda say: None
     strayed: Callable[[], bool] = lambda: False
     price_of: PriceOf = lambda settings: (settings.model or "the default model", None)
+
+
+def data_dir_of(context: click.Context) -> Path:
+    """Where the runs are."""
+    parts = context.find_object(BatchParts)
+    return parts.data_dir if parts is not None else DATA
 
 
 @click.command(epilog=_EXAMPLES)
@@ -280,8 +286,6 @@ async def _ask(display: Display, why: str) -> bool:
 @click.pass_context
 def show(context: click.Context, run_name: str, index: int | None, count: int, which: str | None) -> None:
     """Print rows of a run in readable form: the first ones, or all rollouts of the row INDEX."""
-    parts = context.find_object(BatchParts)
-    data_dir = parts.data_dir if parts is not None else DATA
     chosen = which or ("" if index is not None else "trajectories")
-    for line in show_rows(data_dir, run_name, chosen, count, index):
+    for line in show_rows(data_dir_of(context), run_name, chosen, count, index):
         click.echo(line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -16,7 +15,7 @@ from hermes.batch.listing import RunState, find_run, living, run_state, run_stat
 from hermes.batch.progress import duration_text, usd
 from hermes.batch.steering import Status, Wish, change_wish, is_held, read_status
 from hermes.batch.summary import resume_command
-from hermes.cli.batch_cmd import DATA, BatchParts
+from hermes.cli.batch_cmd import data_dir_of
 from hermes.cli.screens import print_json, rows
 from hermes.core.errors import OperatorError, UsageError
 
@@ -31,14 +30,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def _data(context: click.Context) -> Path:
-    parts = context.find_object(BatchParts)
-    return parts.data_dir if parts is not None else DATA
-
-
 def _folder(context: click.Context, run_name: str | None) -> RunFolder:
     """The run that is named, or the only one that runs."""
-    data_dir = _data(context)
+    data_dir = data_dir_of(context)
     if run_name is not None:
         return find_run(data_dir, run_name)
     names = living(data_dir)
@@ -53,11 +47,11 @@ def _folder(context: click.Context, run_name: str | None) -> RunFolder:
 @click.pass_context
 def list_(context: click.Context, /, as_json: bool) -> None:
     """List the runs in data/, the newest first."""
-    states = run_states(_data(context))
+    states = run_states(data_dir_of(context))
     if as_json:
         print_json(states)
     elif not states:
-        click.echo(f"no runs in {_data(context)}. hermes batch run starts one.")
+        click.echo(f"no runs in {data_dir_of(context)}. hermes batch run starts one.")
     else:
         header = ["run", "state", "kept", "rejected", "failed", "pending", "of", "cost", "started"]
         click.echo(rows([header, *(_cells(state) for state in states)], indent=""))
@@ -76,7 +70,7 @@ def _cells(state: RunState) -> list[str]:
 @click.pass_context
 def status(context: click.Context, /, run_name: str | None, as_json: bool) -> None:
     """Say how a run is; without RUN the one that runs, or else the newest."""
-    data_dir = _data(context)
+    data_dir = data_dir_of(context)
     states = run_states(data_dir) if run_name is None and not living(data_dir) else []
     state = states[0] if states else run_state(_folder(context, run_name))
     if as_json:

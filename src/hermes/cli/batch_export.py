@@ -16,7 +16,7 @@ from hermes.batch.export.job import FORMATS, ExportOptions, ExportReport, export
 from hermes.batch.export.push import push_groups
 from hermes.batch.export.source import open_run
 from hermes.batch.filter_settings import FILTERS, filter_settings
-from hermes.cli.batch_cmd import DATA, BatchParts
+from hermes.cli.batch_cmd import data_dir_of
 from hermes.core.codec import encode_json
 from hermes.core.errors import UsageError
 
@@ -63,7 +63,7 @@ def export(context: click.Context, /, run_name: str, format_name: str, out: Path
     Groups (dpo, atropos) take the rejected rollouts too, as negatives. What a format cannot hold is counted and
     printed. Needs only the run's folder; RUN may be a path.
     """
-    source = open_run(_data_dir(context), run_name)
+    source = open_run(data_dir_of(context), run_name)
     url, as_json = given.pop("url"), given.pop("as_json")
     if url and format_name != "atropos":
         raise UsageError("--push sends groups of token ids: it goes with --to atropos.")
@@ -114,7 +114,7 @@ def merge(context: click.Context, run_name: str, names: str | None, max_row_toke
     if names is None and max_row_tokens is not None:
         names = "default,too_long"
     chosen = None if names is None else filter_settings((item.strip() for item in names.split(",")), max_row_tokens)
-    tally, pending = merge_again(_data_dir(context), run_name, chosen)
+    tally, pending = merge_again(data_dir_of(context), run_name, chosen)
     counts = {
         "kept": tally.kept,
         "rejected": dict(sorted(tally.rejected.items())),
@@ -141,11 +141,6 @@ def report(context: click.Context, run_name: str) -> None:
     The page shows counts, plots and the first conversations; it loads nothing from elsewhere. Every run that ends makes
     it too.
     """
-    data_dir = _data_dir(context)
+    data_dir = data_dir_of(context)
     merge_again(data_dir, run_name, None)
     click.echo(str((data_dir / run_name / "report.html").absolute()))
-
-
-def _data_dir(context: click.Context) -> Path:
-    parts = context.find_object(BatchParts)
-    return parts.data_dir if parts is not None else DATA
