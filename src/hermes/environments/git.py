@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from hermes.core.errors import OperatorError
 
-__all__ = ["git", "git_said"]
+__all__ = ["git", "git_said", "has_branch"]
 
 #: Seconds that a call may take; making the checkout of a large repository is the longest.
 TIMEOUT = 300.0
@@ -48,6 +48,11 @@ def git(
         raise OperatorError(f"environment_unavailable: {missing} does not exist, and a worktree needs it") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise OperatorError(f"environment_unavailable: git {arguments[0]} in {folder} failed: {error}") from None
+
+
+def has_branch(repository: str, branch: str) -> bool:
+    """Whether a repository has a branch of that name. Raises as `git`."""
+    return git(repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").returncode == 0
 
 
 def git_said(done: subprocess.CompletedProcess[str], lines: Sequence[str] = ()) -> str:

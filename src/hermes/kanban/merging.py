@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from hermes.core.errors import OperatorError
-from hermes.environments.git import git, git_said
+from hermes.environments.git import git, git_said, has_branch
 from hermes.environments.scrub import command_environment
 from hermes.kanban.card import Card
 from hermes.kanban.errors import BoardError
@@ -51,7 +51,9 @@ def merge_tree(
     if checkout is None:
         raise OperatorError(f"{repository} is in no git repository; name one that is")
     done = [
-        card for card in tree.cards if card.status == "done" and card.branch_name and _has(checkout, card.branch_name)
+        card
+        for card in tree.cards
+        if card.status == "done" and card.branch_name and has_branch(checkout, card.branch_name)
     ]
     if not done:
         raise BoardError(f"no card under {tree.root} is done and has a branch in {checkout}; there is nothing to merge")
@@ -70,10 +72,6 @@ def merge_tree(
     return found
 
 
-def _has(checkout: str, branch: str) -> bool:
-    return git(checkout, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").returncode == 0
-
-
 def _checkout_of_branch(checkout: str, branch: str, root: str) -> tuple[str, bool]:
     """A clean checkout that stands on the branch, and whether it was made for this."""
     current, where = "", ""
@@ -88,7 +86,7 @@ def _checkout_of_branch(checkout: str, branch: str, root: str) -> tuple[str, boo
         return where, False
     git(checkout, "worktree", "prune")
     place = str(Path(checkout) / ".worktrees" / f"merge-{root}")
-    what = [place, branch] if _has(checkout, branch) else ["-b", branch, place, "HEAD"]
+    what = [place, branch] if has_branch(checkout, branch) else ["-b", branch, place, "HEAD"]
     done = git(checkout, "worktree", "add", *what)
     if done.returncode != 0:
         raise OperatorError(f"the branch {branch} cannot be checked out: {git_said(done)}")

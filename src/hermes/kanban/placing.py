@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from hermes.core.errors import OperatorError
-from hermes.environments.git import git, git_said
+from hermes.environments.git import git, git_said, has_branch
 from hermes.kanban.card import Card
 from hermes.kanban.reading import CardView
 from hermes.runtime import worktree
@@ -99,16 +99,12 @@ def _worktree(view: CardView, default_repository: str) -> Place:
     isolation = msgspec.structs.replace(planned, branch=branch, keep=True)
     _ignore(isolation.repository)
     if not os.path.exists(os.path.join(top, ".git")):
-        bases = [] if _has(isolation.repository, branch) else _branches(view, isolation.repository)
+        bases = [] if has_branch(isolation.repository, branch) else _branches(view, isolation.repository)
         if bases:
             isolation = msgspec.structs.replace(isolation, base=_commit(isolation.repository, bases[0]))
         worktree.make(isolation, begun=False)
         _merge(isolation, bases[1:], card)
     return Place(workspace=workspace, isolation=isolation)
-
-
-def _has(repository: str, branch: str) -> bool:
-    return git(repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").returncode == 0
 
 
 def _commit(repository: str, branch: str) -> str:
@@ -118,7 +114,7 @@ def _commit(repository: str, branch: str) -> str:
 def _branches(view: CardView, repository: str) -> list[str]:
     """Branches of the cards that this one builds on, oldest card first, those that another holds left out."""
     named = [each.branch_name for each in view.parents if each.branch_name]
-    found = [branch for branch in dict.fromkeys(named) if _has(repository, branch)]
+    found = [branch for branch in dict.fromkeys(named) if has_branch(repository, branch)]
 
     def within(one: str, other: str) -> bool:
         return git(repository, "merge-base", "--is-ancestor", one, other).returncode == 0
