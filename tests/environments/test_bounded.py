@@ -14,6 +14,7 @@ import pytest
 
 from hermes.core.errors import ToolError
 from hermes.environments.bounded import BoundedFiles, Mount
+from hermes.environments.git_shadow import introduce
 
 
 @pytest.fixture
@@ -171,3 +172,14 @@ def test_a_name_that_is_exchanged_for_a_link_all_the_time_never_leads_out(
         thread.join()
     assert seen == {"inside"}
     assert secret.read_text() == "SECRET" and os.listdir(secret.parent) == ["secret"]
+
+
+def test_the_name_for_commits_is_written_through_no_link_of_a_command(tmp_path: Path) -> None:
+    (tmp_path / "box" / "home").mkdir(parents=True)
+    files = BoundedFiles([Mount(inside="/tmp", outside=str(tmp_path / "box"), writable=True)], {}, "the sandbox")
+    (tmp_path / "box" / "home" / ".gitconfig").symlink_to(tmp_path / "outside")
+    introduce(files, "/tmp/home", b"[user]")
+    assert not (tmp_path / "outside").exists()
+    (tmp_path / "box" / "home" / ".gitconfig").unlink()
+    introduce(files, "/tmp/home", b"[user]")
+    assert (tmp_path / "box" / "home" / ".gitconfig").read_bytes() == b"[user]"

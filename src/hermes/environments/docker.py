@@ -22,7 +22,7 @@ from hermes.core.environment import EnvironmentKind, Files
 from hermes.core.errors import OperatorError
 from hermes.environments.bounded import BoundedFiles, Mount
 from hermes.environments.enclosure import Launch, Shell
-from hermes.environments.git_shadow import GitShadow, identity
+from hermes.environments.git_shadow import GitShadow, identity, introduce
 from hermes.environments.process import CALL_KEY
 from hermes.environments.project import protected_mounts, remove_redirect
 
@@ -218,9 +218,7 @@ class Container:
         self._maker.ready(self._image)
         if self._shadow is not None:
             self._shadow.prepare()
-        user = self._maker.identity
-        if user and not (self._tmp / "home" / ".gitconfig").exists():
-            (self._tmp / "home" / ".gitconfig").write_bytes(user)
+        introduce(self.files, _HOME, self._maker.identity)
         self._seen = self._repository()
         started = self._maker.call(*self._arguments(), timeout=DO)
         if started.returncode != 0:  # one of this name was left by the process that had the task before

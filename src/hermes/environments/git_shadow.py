@@ -16,11 +16,12 @@ import threading
 import zlib
 from pathlib import Path
 
+from hermes.core.environment import Files
 from hermes.core.errors import OperatorError, ToolError
 from hermes.environments.bounded import BoundedFiles, Mount
 from hermes.environments.git import git, git_said
 
-__all__ = ["GitShadow", "identity"]
+__all__ = ["GitShadow", "identity", "introduce"]
 
 _HEX = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 #: Largest object that is brought home, bytes as it was before compression.
@@ -173,3 +174,17 @@ def identity() -> bytes:
                 quoted = done.stdout.strip().replace("\\", "\\\\").replace('"', '\\"')
                 found.append(f'\t{name.partition(".")[2]} = "{quoted}"\n')
     return ("[user]\n" + "".join(found)).encode("utf-8", "surrogateescape") if found else b""
+
+
+def introduce(files: Files, home: str, user: bytes) -> None:
+    """Give a task's home the settings of `identity`, where it has none. Raises OSError, ToolError.
+
+    By the task's own files: what a command made of that home may be a link.
+    """
+    try:
+        files.stat(f"{home}/.gitconfig")
+    except FileNotFoundError:
+        if user:
+            files.replace(f"{home}/.gitconfig", user)
+    except (OSError, ToolError):
+        return  # a command put something there that leads nowhere

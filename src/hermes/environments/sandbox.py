@@ -21,7 +21,7 @@ from hermes.core.errors import OperatorError
 from hermes.environments.bounded import BoundedFiles, Mount
 from hermes.environments.cgroup import ControlGroup, ControlGroups
 from hermes.environments.enclosure import Launch, Shell, find_shell
-from hermes.environments.git_shadow import GitShadow, identity
+from hermes.environments.git_shadow import GitShadow, identity, introduce
 from hermes.environments.project import project_mounts, protected_mounts, remove_redirect, toolchain_mounts
 from hermes.environments.spawner import Spawner
 from hermes.environments.system_files import system_etc, system_links, system_mounts
@@ -290,9 +290,7 @@ class Sandbox:
         self._prefix += _fixed()
         if self._linked:
             self._prefix += ["--symlink", _HOME, self._home]
-        user = self._maker.identity
-        if user and not (self._tmp / "home" / ".gitconfig").exists():
-            (self._tmp / "home" / ".gitconfig").write_bytes(user)
+        introduce(self.files, _HOME, self._maker.identity)
         return find_shell(_SHELLS)
 
     def prologue(self, shell: Shell) -> Sequence[str]:
