@@ -110,7 +110,7 @@ def end_run_processes(run: Run, here: Worker, *, grace: float) -> bool:
         if run.pid is not None and run.boot_id == here.boot_id and run.process_started:
             if start_time(run.pid) == run.process_started:
                 found.update(group_members(run.pid))
-        return {pid for pid in found if not _is_dead(pid)}
+        return found
 
     leader = run.pid
     if leader is not None and grace > 0 and start_time(leader) == run.process_started and leader in members():
@@ -126,13 +126,4 @@ def end_run_processes(run: Run, here: Worker, *, grace: float) -> bool:
 
 def end_own_commands(run_id: str) -> None:
     """End whatever a run started, called by its own process, which is left out (blocking)."""
-    end_all(lambda: {pid for pid in processes_with(RUN_ID, run_id + "\0") if not _is_dead(pid)}, 0.5)
-
-
-def _is_dead(pid: int) -> bool:
-    """A process that has ended and that nobody has reaped yet writes nothing more."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
-    except OSError:
-        return True
+    end_all(lambda: set(processes_with(RUN_ID, run_id + "\0")), 0.5)
