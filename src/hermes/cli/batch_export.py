@@ -111,8 +111,8 @@ def merge(context: click.Context, run_name: str, names: str | None, max_row_toke
 
     Asks no model and runs nothing: rows move between trajectories.jsonl and rejected.jsonl, and back again.
     """
-    if names is None and max_row_tokens is not None:
-        names = "default,too_long"
+    if max_row_tokens is not None and (names is None or "too_long" not in names):
+        names = f"{names or 'default'},too_long"
     chosen = None if names is None else filter_settings((item.strip() for item in names.split(",")), max_row_tokens)
     tally, pending = merge_again(data_dir_of(context), run_name, chosen)
     counts = {

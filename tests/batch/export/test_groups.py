@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
+from hermes.batch.again import merge_again
 from hermes.batch.export.atropos import AtroposEncoder
 from hermes.batch.export.groups import GroupOptions, scored_groups
 from hermes.batch.export.job import ExportOptions, export_run
 from hermes.batch.export.masks import IGNORED, UnstableTemplate, encode
 from hermes.batch.export.push import push_groups
 from hermes.batch.export.replay import read_groups
+from hermes.batch.export.source import open_run
+from hermes.batch.filter_settings import filter_settings
 from hermes.core.errors import OperatorError, TryLater, UsageError
 from tests.batch.export.runs import record, write_run
 from tests.batch.fakes import answered, failed
@@ -217,3 +221,14 @@ def test_replay_groups_the_rows_of_one_prompt(tmp_path: Path) -> None:
     chat = groups[0][0][0]
     assert [message["role"] for message in chat] == ["user", "assistant", "tool", "assistant"]
     assert "<tool_call>" in chat[1]["content"] and chat[2]["content"].startswith("<tool_response>")
+
+
+def test_a_group_export_and_a_merge_reject_the_same_rows(tmp_path: Path) -> None:
+    first, second = answered("p"), answered("p")
+    records = [record(first, 0, 0, 1.0), record(second, 1, 0, 1.0)]
+    twin = msgspec.structs.replace(records[1], source=records[0].source)
+    source = write_run(tmp_path, [records[0], twin])
+    merge_again(tmp_path, "run", filter_settings(["default", "duplicate"]))
+    again = open_run(tmp_path, "run")
+    assert [[item.head.reason for item in group] for group in again.groups()] == [[""], ["duplicate"]]
+    assert len(list(again.kept())) == 1 and len(list(source.kept())) == 2

@@ -34,9 +34,9 @@ class RunSource:
 
     def groups(self) -> Iterator[list[Record]]:
         """Yield, for each row of the dataset that has any, its ended rollouts: kept, rejected and failed ones."""
-        places = self._index.ordered()
-        for _, group in groupby(places, key=lambda place: (place.head.index, place.head.key.rpartition(":")[0])):
-            yield list(self._read(iter(group)))
+        records = self._read(iter(self._index.ordered()))
+        for _, group in groupby(records, key=lambda item: (item.head.index, item.head.key.rpartition(":")[0])):
+            yield list(group)
 
     def _read(self, places: Iterator[Place]) -> Iterator[Record]:
         return judged_records(self.folder, places, self.meta.filters)
