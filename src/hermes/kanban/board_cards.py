@@ -170,10 +170,7 @@ class BoardCards:
 
     # -- cards and what hangs on them ---------------------------------------------------------------------------------
 
-    def create(
-        self, order: NewCard, *, author: str, claim: Claim | None = None, key: str | None = None,
-        subscriber: str | None = None,
-    ) -> Created:  # fmt: skip
+    def create(self, order: NewCard, *, author: str, claim: Claim | None = None, key: str | None = None) -> Created:
         """Make a card; a known `idempotency_key` returns the card that has it. `claim` is the asking worker's."""
         self._known(order.assignee)
         self._known(order.reviewer)
@@ -181,7 +178,7 @@ class BoardCards:
         def work(tx: Tx) -> Created:
             if claim is not None:
                 claiming.held(tx, claim)
-            made = creating.create(
+            return creating.create(
                 tx,
                 order,
                 author=author,
@@ -189,9 +186,6 @@ class BoardCards:
                 claim=claim,
                 host_id=self._pin(tx, order.workspace_kind, order),
             )
-            if subscriber is not None:
-                creating.add_subscription(tx, made.card.id, subscriber)
-            return made
 
         return self._once(key, Created, work)
 
@@ -241,12 +235,6 @@ class BoardCards:
     def comment(self, name: str, body: str, *, author: str, key: str | None = None) -> int:
         """Write a comment and return its number."""
         return self._once(key, int, lambda tx: creating.add_comment(tx, reading.resolve(tx, name), body, author))
-
-    def subscriptions(self) -> list[tuple[str, str]]:
-        """(card, subscriber) of everybody who wants to hear of something."""
-        s = t.subscriptions.c
-        with self.database.read() as tx:
-            return [(row[0], row[1]) for row in tx.rows(sa.select(s.card_id, s.subscriber).order_by(s.created_at))]
 
     def attach(
         self, name: str, file_name: str, data: bytes, *, author: str, media_type: str = "", claim: Claim | None = None

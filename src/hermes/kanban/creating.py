@@ -1,4 +1,4 @@
-"""Statements that make and change cards without moving work: create, edit, assign, comment, subscribe, attach."""
+"""Statements that make and change cards without moving work: create, edit, assign, comment, attach."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ __all__ = [
     "Created",
     "Part",
     "add_comment",
-    "add_subscription",
     "assign",
     "attach",
     "attachment_data",
@@ -126,7 +125,6 @@ def create(tx: Tx, order: NewCard, *, author: str, here: Worker, claim: Claim | 
         add_link(tx, author, parent, card_id, "follows")
     if root is not None:
         add_link(tx, author, card_id, root)
-    _inherit_subscribers(tx, above, card_id)
     return Created(card=card_by_id(tx, card_id), new=True, warnings=_parked(tx, card_id) if parents else ())
 
 
@@ -174,22 +172,6 @@ def _parked(tx: Tx, card_id: str) -> tuple[str, ...]:
         for parent in open_parents(tx, card_id)
         if parent.status in ("blocked", "review", "triage", "scheduled")
     )
-
-
-def _inherit_subscribers(tx: Tx, above: list[Card], card_id: str) -> None:
-    for parent in above:
-        names = tx.rows(sa.select(t.subscriptions.c.subscriber).where(t.subscriptions.c.card_id == parent.id))
-        if names:
-            for (name,) in names:
-                add_subscription(tx, card_id, name)
-            return
-
-
-def add_subscription(tx: Tx, card_id: str, subscriber: str) -> None:
-    """Note who wants to hear of a card; known ones stay."""
-    here = (t.subscriptions.c.card_id == card_id, t.subscriptions.c.subscriber == subscriber)
-    if tx.value(sa.select(t.subscriptions.c.created_at).where(*here)) is None:
-        tx.run(t.subscriptions.insert().values(card_id=card_id, subscriber=subscriber, created_at=tx.now))
 
 
 #: What `edit` may change, each with the event that says so.

@@ -26,7 +26,6 @@ __all__ = [
     "reasons",
     "reservations",
     "runs",
-    "subscriptions",
 ]
 
 
@@ -310,12 +309,4 @@ leases = sa.Table(
     _text("holder"),
     _text("token"),
     _time("expires", null=False),
-)
-
-subscriptions = sa.Table(
-    "subscriptions",
-    metadata,
-    sa.Column("card_id", _Text, sa.ForeignKey("cards.id"), primary_key=True),
-    _text("subscriber", primary_key=True),
-    _time("created_at", null=False),
 )

@@ -165,14 +165,12 @@ class _Verbs:
             check_command=given.check,
             subtask_of=claim.card_id if given.subtask and claim is not None else None,
         )
-        subscriber = context.scope.session_id if seat is None else None
         made = await self._on(
             given.board,
-            lambda board: board.create(
-                order, author=self._author, claim=claim, key=self._key(board, context), subscriber=subscriber
-            ),
+            lambda board: board.create(order, author=self._author, claim=claim, key=self._key(board, context)),
         )
-        answer = {"ok": True, "task_id": made.card.id, "status": made.card.status, "subscribed": subscriber is not None}
+        # Nobody is told by itself how a card goes; the answer says so, so that the model looks.
+        answer = {"ok": True, "task_id": made.card.id, "status": made.card.status, "subscribed": False}
         if made.warnings:
             answer["warnings"] = made.warnings
         return json_output(answer, preview=f"{made.card.id} {made.card.status}")
