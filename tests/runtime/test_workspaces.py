@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from hermes.core.errors import OperatorError
 from hermes.core.events import WorkspaceConflict, WorkspaceEscaped
 from hermes.runtime import worktree
+from hermes.runtime.task import Task
+from hermes.runtime.workspaces import Workspaces
 from hermes.testing import lab as laboratory
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab
@@ -294,6 +297,43 @@ def test_a_branch_that_is_there_is_taken_up_with_its_work(tmp_path: Path, reposi
     repository.git("worktree", "add", "-q", str(tmp_path / "elsewhere"), "hermes/sa-1")
     with pytest.raises(OperatorError, match="environment_unavailable.*already"):
         worktree.make(isolation, begun=False)
+
+
+def test_a_checkout_that_was_being_made_when_everything_died_is_made_whole(
+    tmp_path: Path, repository: Checkout
+) -> None:
+    origin, top = str(repository.path), tmp_path / "sa-1"
+    _, isolation, _ = worktree.plan(origin, str(top), worktree.checkout_of(origin))
+    worktree.make(isolation, begun=False)
+    # as git leaves it when it is killed: .git stands, the files do not, and the record is locked
+    (top / "README").unlink()
+    Path(isolation.record, "index").unlink()
+    Path(isolation.record, "locked").write_text("initializing")
+    worktree.make(isolation, begun=True)
+    assert (top / "README").exists() and Checkout(top).state()[::2] == ("hermes/sa-1", "")
+    assert "hermes/sa-1" in repository.branches()
+
+
+async def test_who_shares_a_workspace_begins_when_it_is_whole(tmp_path: Path, repository: Checkout) -> None:
+    spaces = Workspaces(tmp_path / "spaces")
+    workspace, isolation, _ = await spaces.plan("worktree", str(repository.path), "main-1")
+    owner, guest = (
+        cast(
+            Task,
+            SimpleNamespace(spec=SimpleNamespace(isolation=own), history=None, scope=SimpleNamespace(workspace=at)),
+        )
+        for own, at in ((isolation, workspace), (None, f"{workspace}/src"))
+    )
+    found: list[bool] = []
+
+    async def share() -> None:
+        await spaces.make(guest)
+        found.append(Path(workspace, "src", "a.py").exists())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(spaces.make, owner)
+        group.start_soon(share)
+    assert found == [True]
 
 
 async def test_a_child_that_goes_on_finds_its_worktree_again(

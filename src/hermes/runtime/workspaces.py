@@ -36,6 +36,7 @@ class Workspaces:
         self.root = root
         self._hold = hold
         self._locks: dict[str, anyio.Lock] = {}
+        self._making: dict[str, anyio.Event] = {}
 
     async def plan(self, mode: WorkspaceMode, origin: str, task_id: str) -> tuple[str, Isolation | None, list[str]]:
         """Where a task will work that stands for `origin`: (workspace, how it is its own, notes for the caller).
@@ -73,12 +74,25 @@ class Workspaces:
         isolation = task.spec.isolation
         begun = task.history is not None
         if isolation is None:
+            await self._whole(task.scope.workspace)
             if begun and not await self._is_folder(task.scope.workspace):
                 raise OperatorError(_gone(task.scope.workspace, "make it again before the task goes on"))
             return
-        async with self._lock(isolation):
-            with held(self._hold):
-                await anyio.to_thread.run_sync(_make, isolation, begun)
+        made = self._making.setdefault(isolation.top, anyio.Event())
+        try:
+            async with self._lock(isolation):
+                with held(self._hold):
+                    await anyio.to_thread.run_sync(_make, isolation, begun)
+        finally:
+            made.set()
+            self._making.pop(isolation.top, None)
+
+    async def _whole(self, workspace: str) -> None:
+        """Wait while another task's workspace, which this one shares, is being made: git fills a checkout in steps, and
+        the last of them takes away what was written meanwhile."""
+        for top, made in list(self._making.items()):
+            if _inside(workspace, top):
+                await made.wait()
 
     def _lock(self, isolation: Isolation) -> anyio.Lock:
         """One at a time for a repository: git prunes records of checkouts that are just being made."""
@@ -177,4 +191,5 @@ def _statuses(top: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _inside(path: str, folder: str) -> bool:
-    return os.path.realpath(path).startswith(os.path.realpath(folder).rstrip("/") + "/")
+    path, folder = os.path.realpath(path), os.path.realpath(folder)
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -7,6 +7,7 @@ task's checkout that say so may have been written by the task.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 
 import msgspec
@@ -74,10 +75,14 @@ def make(isolation: Isolation, begun: bool) -> None:
         OperatorError: it cannot be made, or was deleted under a task that had begun.
     """
     top, branch, repository = isolation.top, isolation.branch, isolation.repository
-    if os.path.exists(os.path.join(top, ".git")):
+    half = _half_made(isolation)
+    if half:
+        shutil.rmtree(top, ignore_errors=True)
+        os.unlink(os.path.join(isolation.record, "locked"))
+    elif os.path.exists(os.path.join(top, ".git")):
         return
     has_branch = git(repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").returncode == 0
-    if begun and has_branch:
+    if begun and has_branch and not half:
         raise OperatorError(
             f"workspace_missing: the workspace {top} was deleted while the task worked in it: what it had committed "
             f"is on the branch {branch} of {repository}; start the task again."
@@ -92,6 +97,15 @@ def make(isolation: Isolation, begun: bool) -> None:
     os.makedirs(workspace, exist_ok=True)  # a directory in which nothing is committed
     if not os.path.isdir(isolation.record):
         raise OperatorError(f"environment_unavailable: git keeps the worktree {top} not in {isolation.record}")
+
+
+def _half_made(isolation: Isolation) -> bool:
+    """Whether git was killed while it made the checkout: it locks the record until all files stand in it."""
+    try:
+        with open(os.path.join(isolation.record, "locked"), encoding="utf-8", errors="replace") as file:
+            return file.read(100).strip() == "initializing"
+    except OSError:
+        return False
 
 
 def _git(isolation: Isolation, *arguments: str) -> subprocess.CompletedProcess[str]:

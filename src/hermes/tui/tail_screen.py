@@ -66,14 +66,20 @@ class TailScreen(SideScreen):
     async def _look(self) -> None:
         log = self.query_one(RichLog)
         found = await self._source.entries(self._task_id, self._next)
-        follow = log.is_vertical_scroll_end
+        follow, at = log.is_vertical_scroll_end, log.scroll_offset.y
         for position, entry in found:
             for line in entry_lines(entry):
                 log.write(Text(line), scroll_end=False)
             self._next = position + 1
         if found and follow:
-            log.scroll_end(animate=False)
+            self.call_after_refresh(self._stay, at)  # only then is it known how long the log has become
         self.say(self._state())
+
+    def _stay(self, at: int) -> None:
+        """Show the newest line, unless the person went further up meanwhile."""
+        log = self.query_one(RichLog)
+        if log.scroll_offset.y >= at:
+            log.scroll_end(animate=False, immediate=True)
 
     def _state(self) -> str:
         view = self._source.tree.tasks.get(self._task_id)
@@ -93,4 +99,4 @@ class TailScreen(SideScreen):
 
     def action_home(self) -> None:
         """To the first line."""
-        self.query_one(RichLog).scroll_home(animate=False)
+        self.query_one(RichLog).scroll_home(animate=False, immediate=True)
