@@ -11,12 +11,13 @@ import pytest
 from hermes.core.errors import OperatorError
 from hermes.kanban.board import Board
 from hermes.kanban.boards import Boards
-from hermes.kanban.card import Card, NewCard
+from hermes.kanban.card import Card, Check, NewCard
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import BoardError
 from hermes.kanban.merging import merge_tree
 from hermes.kanban.placing import Conflict, Place, place, remove_scratch, work_of, work_state
 from hermes.kanban.tree import read_tree
+from hermes.runtime.isolation import Isolation
 from tests.kanban.conftest import HERE
 
 
@@ -26,10 +27,16 @@ def git(folder: Path | str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def shell(card: Card, place: str, isolation: Isolation | None) -> Check:
+    """Run a check as a plain process."""
+    done = subprocess.run(["/bin/sh", "-c", card.check_command or ""], cwd=place, capture_output=True, check=False)
+    return Check(passed=done.returncode == 0, exit_code=done.returncode)
+
+
 class Desk:
     """A repository, a board, and cards that work there."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, root: Path | None = None) -> None:
         self.repository = base / "app"
         self.repository.mkdir()
         git(self.repository, "init", "-q", "-b", "main")
@@ -37,7 +44,7 @@ class Desk:
         git(self.repository, "add", ".")
         git(self.repository, "commit", "-q", "-m", "first")
         self.folder = base / "board"
-        self.board: Board = Boards(base / "root", HERE, environ={}).open()
+        self.board: Board = Boards(root or base / "root", HERE, environ={}).open()
 
     def card(self, title: str, *parents: Card, **more: object) -> Card:
         order = NewCard(
@@ -151,16 +158,16 @@ def test_finished_branches_are_joined_in_order_with_a_check_after_each(desk: Des
     for card, name in ((first, "b.txt"), (second, "c.txt"), (third, "d.txt")):
         desk.work(card, name, "x\n")
     before = git(desk.repository, "rev-parse", "main")
-    found = merge_tree(read_tree(desk.board, third.id), str(desk.repository), into=None)
+    found = merge_tree(read_tree(desk.board, third.id), str(desk.repository), into=None, check=shell)
     assert [(each.card, each.outcome) for each in found] == [(first.id, "joined"), (second.id, "check")]
     assert "test ! -f c.txt: exit code 1" in found[-1].detail
     assert git(desk.repository, "rev-parse", "main") == before and git(desk.repository, "branch", "--list", "wt/*")
     assert git(desk.repository, "ls-tree", "--name-only", f"merge/{third.id}").split() == ["a.txt", "b.txt"]
     desk.board.edit(second.id, {"check_command": None}, author="me")
-    found = merge_tree(read_tree(desk.board, third.id), str(desk.repository), into="main")
+    found = merge_tree(read_tree(desk.board, third.id), str(desk.repository), into="main", check=shell)
     assert [each.outcome for each in found] == ["joined", "joined", "joined"]
     assert (desk.repository / "d.txt").exists(), "the checkout that stands on the branch has it"
-    again = merge_tree(read_tree(desk.board, third.id), str(desk.repository), into="main")
+    again = merge_tree(read_tree(desk.board, third.id), str(desk.repository), into="main", check=shell)
     assert {each.outcome for each in again} == {"there"}
 
 
@@ -169,8 +176,8 @@ def test_a_conflict_stops_the_join_with_the_branch_as_it_was(desk: Desk) -> None
     root = desk.card("root", first, second)
     desk.work(first, "a.txt", "mine\n")
     desk.work(second, "a.txt", "yours\n")
-    found = merge_tree(read_tree(desk.board, root.id), str(desk.repository), into=None)
+    found = merge_tree(read_tree(desk.board, root.id), str(desk.repository), into=None, check=shell)
     assert [(each.outcome, each.detail) for each in found] == [("joined", ""), ("conflict", "conflict in a.txt")]
     assert git(desk.repository, "show", f"merge/{root.id}:a.txt") == "mine"
     with pytest.raises(BoardError, match="nothing to merge"):
-        merge_tree(read_tree(desk.board, desk.card("other").id), str(desk.repository), into=None)
+        merge_tree(read_tree(desk.board, desk.card("other").id), str(desk.repository), into=None, check=shell)

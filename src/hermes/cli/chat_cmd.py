@@ -35,9 +35,10 @@ from hermes.compose.children import levels_above
 from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import HermesError, UsageError
+from hermes.credentials import Endpoint
 from hermes.environments.process import DEPTH
 
-__all__ = ["chat", "parts_of", "run_async"]
+__all__ = ["chat", "parts_of", "parts_without_model", "run_async"]
 
 _EXAMPLES = """\b
 Examples:
@@ -258,6 +259,20 @@ def parts_of(sources: Sources, record: str = "", replay: str = "") -> Parts:
         variables=sources.variables,
         yolo=sources.options.yolo,
         observed=True,
+    )
+
+
+def parts_without_model(sources: Sources) -> Parts:
+    """The same for what asks no model: nothing has to be configured. Raises `HermesError` for a setting that cannot
+    be used."""
+    sources.loaded.require()
+    nothing = Endpoint(provider="", base_url="", api_key="", key_source="", model="")
+    return Parts(
+        loaded=sources.loaded,
+        endpoint=nothing,
+        keys=sources.keys,
+        variables=sources.variables,
+        yolo=sources.options.yolo,
     )
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
+import anyio.from_thread
+import anyio.to_thread
 import click
 import msgspec
 
 from hermes.chat.render import printable
+from hermes.cli.chat_cmd import parts_without_model, run_async
 from hermes.cli.kanban_parts import changing, open_named
+from hermes.cli.options import Sources
+from hermes.compose.judging import judge
 from hermes.core.errors import UsageError
-from hermes.kanban.merging import Merged, merge_tree
+from hermes.kanban.card import Card, Check
+from hermes.kanban.merging import Merged, RunCheck, merge_tree
 from hermes.kanban.reasons import serving, when
 from hermes.kanban.tree import read_tree
+from hermes.runtime.isolation import Isolation
 
 __all__ = ["answer", "merge", "questions"]
 
@@ -73,7 +81,8 @@ def answer(context: click.Context, /, card: str, text: tuple[str, ...], as_json:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each card.")
 @click.pass_context
 def merge(context: click.Context, /, root: str, into: str | None, repository: str | None, as_json: bool) -> int:
-    """Join the branches of finished cards in the order of their dependencies; the check of each is run after it.
+    """Join the branches of finished cards in the order of their dependencies; the check of each is run after it, held
+    and judged as a worker's commands are.
 
     Stops at the first that conflicts or fails, with the branch as it was before. Pushes nothing, deletes nothing.
     """
@@ -91,12 +100,33 @@ def merge(context: click.Context, /, root: str, into: str | None, repository: st
         else:
             click.echo(printable(_line(merged)))
 
-    found = merge_tree(tree, os.path.abspath(os.path.expanduser(where)), into=into, tell=tell)
+    found: list[Merged] = []
+
+    async def join() -> int:
+        repository = os.path.abspath(os.path.expanduser(where))
+        check = _checking(opened.sources)
+        work = partial(merge_tree, tree, repository, into=into, check=check, tell=tell)
+        found.extend(await anyio.to_thread.run_sync(work))
+        return 0
+
+    run_async(join)
     stopped = found[-1].outcome in ("conflict", "check")
     if not as_json:
         target = into or f"merge/{tree.root}"
         click.echo(f"{target} is as it was before {found[-1].card}" if stopped else f"all of it is on {target}")
     return 1 if stopped else 0
+
+
+def _checking(sources: Sources) -> RunCheck:
+    """What runs a card's check from the thread of a join."""
+    parts = parts_without_model(sources)
+
+    def check(card: Card, place: str, isolation: Isolation | None) -> Check:
+        run = partial(judge, parts, place, card.check_command or "", isolation=isolation)
+        found = anyio.from_thread.run(run)
+        return Check(passed=found.passed, output=found.output, exit_code=found.exit_code)
+
+    return check
 
 
 def _line(merged: Merged) -> str:

@@ -64,7 +64,7 @@ from hermes.store.sqlite import open_store
 from hermes.tools.code_execution import CodeToolset
 from hermes.tools.toolsets import FileToolset, TerminalToolset, TodoToolset
 
-__all__ = ["max_running", "open_runtime"]
+__all__ = ["max_running", "open_runtime", "redactor_of"]
 
 #: Descriptors kept for the program itself; a running task needs up to four (a connection, a command's pipes).
 _OWN_DESCRIPTORS, _PER_TASK = 64, 4
@@ -98,7 +98,7 @@ async def open_runtime(parts: Parts) -> AsyncIterator[Assembly]:
             newer, a model cannot be had.
     """
     settings, home = parts.loaded.settings, parts.loaded.home
-    redactor = _redactor(parts)
+    redactor = redactor_of(parts)
     if parts.memory:
         store = parts.wrap_store(MemoryStore(keep=not parts.traceless))
         async with _assembled(parts, redactor, store, random_hex(12), home.path) as assembly:
@@ -160,7 +160,8 @@ async def _with_model(parts: Parts, catalog: Catalog) -> Parts:
     )
 
 
-def _redactor(parts: Parts) -> Redactor:
+def redactor_of(parts: Parts) -> Redactor:
+    """What replaces every secret that these parts know."""
     named = settings_secrets(parts.loaded.settings, parts.variables)
     board = board_password(parts.loaded.settings.kanban.database_url)
     hook = parts.loaded.settings.notify.webhook  # whoever knows such an address may post to it

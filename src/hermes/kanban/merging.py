@@ -1,14 +1,14 @@
 """Joining the branches of a goal's finished cards, in the order in which they build on each other.
 
-Each is merged into one branch of the same repository, in a checkout made for it; after each the card's check is run,
-and at the first that fails, or conflicts, it stops with the branch as it was before. Nothing is pushed, no branch is
-deleted, and the checkout that a person works in is not touched unless it stands on that very branch. Blocking.
+Each is merged into one branch of the same repository, in a checkout made for it; after each the card's check is run by
+whoever asks for the join (it runs what workers wrote, so not as a plain process from here), and at the first that
+fails, or conflicts, it stops with the branch as it was before. Nothing is pushed, no branch is deleted, and the
+checkout that a person works in is not touched unless it stands on that very branch. Blocking.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,16 +16,16 @@ import msgspec
 
 from hermes.core.errors import OperatorError
 from hermes.environments.git import git, git_said, has_branch
-from hermes.environments.scrub import command_environment
-from hermes.kanban.card import Card
+from hermes.kanban.card import Card, Check
 from hermes.kanban.errors import BoardError
 from hermes.kanban.tree import Tree
 from hermes.runtime import worktree
+from hermes.runtime.isolation import Isolation
 
-__all__ = ["Merged", "merge_tree"]
+__all__ = ["Merged", "RunCheck", "merge_tree"]
 
-#: Seconds that one check may take, and what is kept of its output.
-CHECK_SECONDS, LAST_LINES = 1800.0, 40
+#: Runs a card's check in a checkout; `Isolation` where the checkout was made for the join. Raises `OperatorError`.
+RunCheck = Callable[[Card, str, Isolation | None], Check]
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +39,16 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge_tree(
-    tree: Tree, repository: str, *, into: str | None, tell: Callable[[Merged], None] = lambda merged: None
+    tree: Tree,
+    repository: str,
+    *,
+    into: str | None,
+    check: RunCheck,
+    tell: Callable[[Merged], None] = lambda merged: None,
 ) -> list[Merged]:
     """Join the branches of the done cards of a tree; `into` is the branch (None: `merge/<root>`, made at HEAD).
+
+    A check that may not run counts as one that fails.
 
     Raises:
         BoardError: no card of it has a finished branch.
@@ -59,10 +66,11 @@ def merge_tree(
         raise BoardError(f"no card under {tree.root} is done and has a branch in {checkout}; there is nothing to merge")
     target = into or f"merge/{tree.root}"
     place, own = _checkout_of_branch(checkout, target, tree.root)
+    isolation = _isolation(checkout, place, target) if own else None
     found: list[Merged] = []
     try:
         for card in done:
-            found.append(_join(place, card))
+            found.append(_join(place, isolation, card, check))
             tell(found[-1])
             if found[-1].outcome in ("conflict", "check"):
                 break
@@ -93,7 +101,13 @@ def _checkout_of_branch(checkout: str, branch: str, root: str) -> tuple[str, boo
     return place, True
 
 
-def _join(place: str, card: Card) -> Merged:
+def _isolation(checkout: str, place: str, branch: str) -> Isolation:
+    """The checkout that was made for a join, as its commands have to know it."""
+    _, planned, _ = worktree.plan(checkout, place, checkout)
+    return msgspec.structs.replace(planned, branch=branch, keep=True)
+
+
+def _join(place: str, isolation: Isolation | None, card: Card, check: RunCheck) -> Merged:
     branch = card.branch_name or ""
     before = git(place, "rev-parse", "HEAD").stdout.strip()
     message = f"Merge {branch}: {card.title}"
@@ -108,7 +122,7 @@ def _join(place: str, card: Card) -> Merged:
     if after == before:
         return Merged(card=card.id, branch=branch, outcome="there", commit=after)
     if card.check_command:
-        failed = _check(place, card.check_command)
+        failed = _failed(card.check_command, lambda: check(card, place, isolation))
         if failed is not None:
             git(place, "reset", "--hard", before)
             return Merged(card=card.id, branch=branch, outcome="check", commit=before, detail=failed)
@@ -123,23 +137,13 @@ def _author(place: str) -> dict[str, str]:
     return {f"GIT_{role}_{field}": value for role in ("AUTHOR", "COMMITTER") for field, value in who.items()}
 
 
-def _check(place: str, command: str) -> str | None:
-    """Run a check; its last lines where it fails."""
+def _failed(command: str, run: Callable[[], Check]) -> str | None:
+    """Why a check stops the join, None where it passes."""
     try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            cwd=place,
-            env=command_environment(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=CHECK_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{command}: stopped after {CHECK_SECONDS:.0f} s"
-    if done.returncode == 0:
+        found = run()
+    except OperatorError as error:
+        return str(error)
+    if found.passed:
         return None
-    return "\n".join([f"{command}: exit code {done.returncode}", *done.stdout.splitlines()[-LAST_LINES:]])
+    ended = f"exit code {found.exit_code}" if found.exit_code is not None else "it was stopped"
+    return "\n".join(filter(None, [f"{command}: {ended}", found.output]))
