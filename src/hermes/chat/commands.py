@@ -249,7 +249,7 @@ class Commands:
 
     async def stop(self, argument: str) -> None:
         """Stop everything of the session."""
-        await self._chat.stop()
+        await self._chat.stops.stop()
 
     # -- the conversation -------------------------------------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class Commands:
 
     async def new(self, argument: str) -> None:
         """Begin a new conversation."""
-        if not self._chat.confirmed("new"):
+        if not self._chat.stops.confirmed("new"):
             return
         await self._chat.end_session()
         self._say("a new conversation begins with your next line")
@@ -394,5 +394,5 @@ class Commands:
             self._say("usage: /quit [stop|detach|wait]")
         elif chat.busy and chat.screen.opens("leave"):
             return
-        elif chat.confirmed("quit"):
+        elif chat.stops.confirmed("quit"):
             chat.leave()

@@ -15,15 +15,15 @@ from hermes.chat.commands import Commands, parse
 from hermes.chat.composer import Composer, Screen, Signal, Stage
 from hermes.chat.hearing import Hearing
 from hermes.chat.isolating import in_worktree
-from hermes.chat.leaving import EXIT_INTERRUPTED, WAYS_OUT, goes_on
-from hermes.chat.notes import commands_awaited, greeting, status, stopping, waiting
+from hermes.chat.leaving import WAYS_OUT, goes_on
+from hermes.chat.notes import commands_awaited, greeting, status, waiting
 from hermes.chat.options import GlobalOptions
 from hermes.chat.own_command import OwnCommand
 from hermes.chat.questions import Questions
 from hermes.chat.reopening import reopened
+from hermes.chat.stopping import Stopping
 from hermes.chat.stream import Narrator
 from hermes.chat.switching import Aside
-from hermes.chat.tree_text import one_row
 from hermes.chat.unseen_text import show_unseen
 from hermes.compose import Assembly, conversation_spec
 from hermes.core.codec import scrub_surrogates
@@ -37,8 +37,6 @@ from hermes.runtime.task import Task
 
 __all__ = ["Chat"]
 
-#: Seconds between two presses of Ctrl+C that leave.
-TWICE = 2.0
 NO_OPTIONS = GlobalOptions()
 
 
@@ -81,8 +79,7 @@ class Chat:
         self.aside = Aside(self)
         self.own = OwnCommand(self.screen.note)
         self._waits = False  # whether it leaves once nothing runs any more
-        self._asked = ""  # what was asked to be confirmed
-        self._interrupted_at = -TWICE
+        self.stops = Stopping(self)
         self.last_session = ""  # the newest conversation of this run
         self._code = 0
         self._left = False
@@ -122,7 +119,7 @@ class Chat:
                         await self._next()
                 if not self._suspend and self.runtime.supervisor.broken is None:
                     await self.end_session()
-                    self._report_stopped(await self.aside.close())
+                    self.stops.tell(await self.aside.close())
                 self.screen.finish()
                 if self.last_session:
                     self.composer.write(f"This conversation: hermes sessions show {self.last_session}")
@@ -138,12 +135,12 @@ class Chat:
         self.refresh()
         line = await self.composer.read()
         if line is Signal.INTERRUPT:
-            self.interrupt()
+            self.stops.interrupt()
         elif isinstance(line, str):
             await self.submit(line)
         elif self.composer.finished:
             await self._no_more_lines()
-        elif self.confirmed("quit"):
+        elif self.stops.confirmed("quit"):
             self.leave()
 
     async def _no_more_lines(self) -> None:
@@ -199,7 +196,7 @@ class Chat:
         going = session.running()
         with anyio.CancelScope(shield=True):
             await session.close()
-            self._report_stopped(going)
+            self.stops.tell(going)
             await mark_shown(self.runtime.store, [task.id for task in going], self.now())
         self.runs = []
 
@@ -259,13 +256,13 @@ class Chat:
         self._waits = False
         if self.questions.take(text):
             return
-        if self._asked == "quit" and (word := WAYS_OUT.get(text.lower())):
-            self._asked = ""
+        if self.stops.asked == "quit" and (word := WAYS_OUT.get(text.lower())):
+            self.stops.asked = ""
             await self._commands.quit(word)
             return
         parsed = parse(line.rstrip())
-        if parsed.name != self._asked:
-            self._asked = ""
+        if parsed.name != self.stops.asked:
+            self.stops.asked = ""
         try:
             if parsed.problem:
                 self.screen.note(parsed.problem)
@@ -335,59 +332,6 @@ class Chat:
         task = await self.runtime.background(spec, session)
         self.runs.append(task)
         return len(self.runs), task
-
-    # -- stopping ---------------------------------------------------------------------------------------------------
-
-    def interrupt(self) -> None:
-        """Ctrl+C: stop the turn, no task; twice within two seconds leave."""
-        now = anyio.current_time()
-        if self.own.stop():
-            return
-        if now - self._interrupted_at < TWICE:
-            self.leave(EXIT_INTERRUPTED, suspend=self.busy, detach=self.detaches)
-            return
-        self._interrupted_at = now
-        running = len(self.running())
-        going = f"; {running} tasks go on (/agents shows them, /stop stops them)" if running else ""
-        if self.session is not None and self.session.interrupt():
-            self.screen.note(f"⏹ turn interrupted{going}")
-        else:
-            self.screen.note(f"no turn runs{going}. Ctrl+C again within {TWICE:g} s leaves")
-
-    def interrupt_turn(self) -> None:
-        """Stop the turn and no task."""
-        if self.own.stop():
-            return
-        if self.session is not None and self.session.interrupt():
-            self.screen.note("⏹ turn interrupted")
-        elif self.turn_runs:
-            self.screen.note("the turn is only beginning: press it again")
-
-    async def stop(self) -> None:
-        """Stop the turn and every task, and report each."""
-        if self.session is None or not (self.turn_runs or self.running()):
-            self.screen.note("nothing runs")
-            return
-        turn = self.session.task.inbox.in_turn
-        going = await self.session.stop()
-        if turn:
-            self.screen.note("⏹ turn stopped")
-        self._report_stopped(going)
-
-    def _report_stopped(self, going: list[Task]) -> None:
-        self._note(
-            [one_row(self.tree, self.tree.tasks[task.id], self.now(), width=self.screen.width) for task in going]
-        )
-
-    def confirmed(self, verb: str) -> bool:
-        """Whether a command may stop what runs: at once when nothing does, else when it is given twice."""
-        running = self.running()
-        if not self.busy or self._asked == verb:
-            self._asked = ""
-            return True
-        self._asked = verb
-        self._note(stopping(self, verb, running))
-        return False
 
     # -- what comes from the runtime --------------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ async def _signals(chat: Chat, hung_up: anyio.Event) -> None:
     with anyio.open_signal_receiver(*listened()) as received:
         async for number in received:
             if number == signal.SIGINT:
-                chat.interrupt()
+                chat.stops.interrupt()
                 continue
             detach = False
             if number == signal.SIGHUP:

@@ -166,7 +166,7 @@ class HermesApp(App[None]):
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
         else:
-            self.chat.interrupt()
+            self.chat.stops.interrupt()
 
     def action_leave(self) -> None:
         """Leave, after asking once where something runs."""

@@ -237,7 +237,7 @@ class ChatScreen(Screen[None]):
         if self.focused is not self.prompt:
             self.prompt.focus()
             return
-        self.host.chat.interrupt_turn()
+        self.host.chat.stops.interrupt_turn()
 
     def action_fold_dock(self) -> None:
         """Fold or unfold the tasks."""
