@@ -13,8 +13,22 @@ from typing import Any
 import anyio
 import pytest
 
+from hermes.batch.announcing import announced_runs
+from hermes.batch.folder import RunFolder
+from hermes.batch.listing import run_state
+from hermes.batch.steering import change_wish, is_held
 from hermes.chat.options import GlobalOptions
-from hermes.cli.standing_aside import Aside, describe, go_on, living, running, stand_aside, stop_serving, wait_for_all
+from hermes.cli.standing_aside import (
+    Aside,
+    describe,
+    go_on,
+    living,
+    running,
+    stand_aside,
+    stop_runs,
+    stop_serving,
+    wait_for_all,
+)
 from hermes.config import find_home
 from hermes.core.errors import OperatorError
 from hermes.store.hosting import host_alive
@@ -155,3 +169,52 @@ def test_a_stopped_process_keeps_what_it_has_and_the_update_does_not_come(place:
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
         assert finished(process).code == 143
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_batch_run_saves_what_it_has_and_goes_on(place: Place, processes: str) -> None:
+    rows = b'{"prompt": "part one"}\n{"prompt": "part two a"}\n{"prompt": "part two b"}\n'
+    command = [*place.command, "batch", "run", f"--dataset_file={place.dataset(rows)}", "--run_name=first"]
+    home, aside, said = find_home({"HERMES_HOME": str(place.home)}), Aside(), list[str]()
+    folder = RunFolder(place.folder / "data", "first")
+    with started(place, *command, "--model=test-model", "--allow_host_commands", f"--processes={processes}") as run:
+        place.until(lambda: place.asked("part two") == 2, "both rows that stay")
+        place.until(lambda: any(", 1 of 3 rows done" in line for line in running(home)), "the row that ends")
+        (line,) = running(home)
+        assert line.startswith(f"process {run.pid}: batch run first in {folder.path.parent}")
+        stop_runs(home, aside, said.append)
+        assert make_room(place)[1] == [] and said == []
+        assert (finished(run).code, running(home), announced_runs(home.run_dir)) == (130, [], [])
+    place.model.held = False
+    python = Path(place.command[0]).with_name("python")
+    assert go_on(python, home, aside, said.append) is False  # whoever updates has no key here
+    assert "the batch run first waits: " in said[0] and "--run_name=first --resume --allow_host_commands" in said[0]
+    said.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        with_keys(place, patch)
+        assert go_on(python, home, aside, said.append), said
+    assert said == [f"the batch run first goes on in the background; its words go to {folder.log_path}"]
+    place.until(lambda: not is_held(folder), "the end of the run")
+    assert run_state(folder).state == "finished" and len(place.rows("first", "records.jsonl")) == 3
+    assert place.asked("part one") == 1
+
+
+def test_a_paused_batch_run_stays_paused_and_a_killed_one_is_forgotten(place: Place) -> None:
+    rows = b'{"prompt": "part two a"}\n{"prompt": "part two b"}\n'
+    command = [*place.command, "batch", "run", f"--dataset_file={place.dataset(rows)}", "--run_name=first"]
+    home, aside, said = find_home({"HERMES_HOME": str(place.home)}), Aside(), list[str]()
+    folder = RunFolder(place.folder / "data", "first")
+    with started(place, *command, "--model=test-model", "--num_workers=1") as run:
+        place.until(lambda: place.asked("part two"), "the first row")
+        change_wish(folder, lambda wish: type(wish)(number=wish.number, paused=True))
+        place.until(lambda: run_state(folder).state == "paused", "the pause")
+        stop_runs(home, aside, said.append)
+        finished(run)
+    assert aside.runs == [] and "was paused and stays as it is: cd " in said[0]
+    with started(place, *command, "--resume", "--model=test-model") as run:
+        place.until(lambda: announced_runs(home.run_dir), "the run")
+        run.kill()
+        run.wait()
+        assert list(home.run_dir.glob("batch-*.json")) and announced_runs(home.run_dir) == []
+        assert not list(home.run_dir.glob("batch-*.json"))

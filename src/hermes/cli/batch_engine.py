@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
+from hermes.batch.announcing import announced
 from hermes.batch.execute import RuntimeEngine
 from hermes.batch.folder import RunFolder
 from hermes.batch.processes import open_processes
@@ -22,7 +24,8 @@ from hermes.cli.taped import tell_tape
 from hermes.compose import Assembly, Parts, open_runtime, select_toolsets
 from hermes.compose.models import address_of
 from hermes.compose.taping import cassettes, replay_endpoint
-from hermes.core.errors import UsageError
+from hermes.config import find_home
+from hermes.core.errors import OperatorError, UsageError
 from hermes.core.model import ModelProfile
 from hermes.credentials.redact import Redactor
 from hermes.providers.catalog import Catalog
@@ -50,10 +53,21 @@ class BatchEngine:
     @asynccontextmanager
     async def open(self, settings: BatchSettings) -> AsyncIterator[Engine]:
         """Open the engine for the settings of a run; of one with several processes, theirs."""
-        if self._number is None and settings.processes > 1:
-            async with self._processes(settings) as shared:
-                yield shared
+        if self._number is not None:
+            async with self._own(settings) as engine:
+                yield engine
             return
+        folder, home = RunFolder(self._data_dir, settings.run_name), find_home(os.environ, self._options.profile)
+        before, after = _said(self._options)
+        with suppress(OperatorError):  # then the run works beside its journal, and the home knows nothing of it
+            home.prepare(home.run_dir)
+        with announced(home.run_dir, folder, before, after):
+            async with self._processes(settings) if settings.processes > 1 else self._own(settings) as engine:
+                yield engine
+
+    @asynccontextmanager
+    async def _own(self, settings: BatchSettings) -> AsyncIterator[Engine]:
+        """The engine of this process alone."""
         given = msgspec.structs.replace(self._options, model=settings.model or self._options.model)
         sources = open_sources(given)
         configuration = sources.loaded.require()
@@ -133,6 +147,13 @@ class BatchEngine:
             return []
         runtime = self._assembly.runtime
         return live_lines(runtime.bus.tree, runtime.clock.now(), most=most, width=width)
+
+
+def _said(options: GlobalOptions) -> tuple[list[str], list[str]]:
+    """What the record of a run does not have of these options, as arguments before and after `batch run`."""
+    before = ["--provider", options.provider] if options.provider else []
+    before += ["--yolo"] if options.yolo else []
+    return before, ["--allow_host_commands"] if options.host_commands else []
 
 
 def _see_price(assembly: Assembly, limit: float) -> None:

@@ -4,6 +4,7 @@ and letting what they did go on afterwards. Exchanges nothing itself and ends no
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -15,12 +16,16 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from hermes.batch.announcing import Announced, announced_runs
+from hermes.batch.steering import change_wish, is_held, read_status
+from hermes.batch.summary import resume_command
 from hermes.cli.options import GlobalOptions, Sources, open_sources
 from hermes.cli.reaching import reach, stop_host
 from hermes.config.home import DEFAULT_PROFILE, Home, find_home, profile_names
 from hermes.core.codec import decode_entry
 from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant
+from hermes.environments.process import parent_of
 from hermes.kanban.board_lock import BoardLock
 from hermes.kanban.boards import DEFAULT_BOARD, shared_root
 from hermes.runtime.moving import ANSWERS, have_let_go
@@ -28,19 +33,33 @@ from hermes.runtime.rows import stored_spec
 from hermes.store.living import Living, holds, is_ours, living_processes
 from hermes.store.ops import Store
 
-__all__ = ["Aside", "describe", "go_on", "homes", "living", "running", "stand_aside", "stop_serving", "wait_for_all"]
+__all__ = [
+    "Aside",
+    "describe",
+    "go_on",
+    "homes",
+    "living",
+    "running",
+    "stand_aside",
+    "stop_runs",
+    "stop_serving",
+    "wait_for_all",
+]
 
 #: Seconds that a process has to end after it let its work go, and again after it was sent a signal.
 LEAVES = 10.0
+#: Seconds in which a batch run that was told to stop has to write everything down and end.
+RUN_ENDS = 120.0
 REASON = "hermes is being updated; hermes attach brings it back here"
 Say = Callable[[str], None]
 
 
 class Aside(msgspec.Struct):
-    """What was stopped and is to go on: sessions by profile, and boards that were served."""
+    """What was stopped and is to go on: sessions and batch runs by profile, and boards that were served."""
 
     sessions: list[tuple[str, str]] = msgspec.field(default_factory=list)
     boards: list[str] = msgspec.field(default_factory=list)
+    runs: list[tuple[str, Announced]] = msgspec.field(default_factory=list)
 
 
 def homes(home: Home) -> list[Home]:
@@ -63,12 +82,59 @@ def serving(home: Home) -> list[tuple[str, BoardLock]]:
 
 
 def running(home: Home) -> list[str]:
-    """Every process of these homes but this one, in a line each."""
-    lines = [describe(each, one) for each, one in living(home)]
+    """Every process of these homes but this one, in a line each; a batch run is one, however many it has started."""
+    lines = _working(home)
     for name, lock in serving(home):
         holder = lock.holder()
         lines.append(f"process {holder.pid if holder is not None else '?'}: serves the board {name}")
     return lines
+
+
+def _working(home: Home) -> list[str]:
+    """Every process of these homes that has work of its own, in a line each."""
+    runs = _runs(home)
+    mine = {run.pid for _, run in runs}
+    lines = [
+        describe(each, one) for each, one in living(home) if one.pid not in mine and parent_of(one.pid) not in mine
+    ]
+    return lines + [_describe_run(profile, run) for profile, run in runs]
+
+
+def _runs(home: Home) -> list[tuple[str, Announced]]:
+    """The batch runs of these homes that are worked on, each with its profile."""
+    return [(each.profile, run) for each in homes(home) for run in announced_runs(each.run_dir)]
+
+
+def _describe_run(profile: str, run: Announced) -> str:
+    said = read_status(run.folder)
+    done = f", {said.total - said.pending} of {said.total} rows done" if said is not None else ""
+    where = f", profile {profile}" if profile != DEFAULT_PROFILE else ""
+    return f"process {run.pid}: batch run {run.run_name} in {run.data_dir}{done}{where}"
+
+
+def stop_runs(home: Home, aside: Aside, say: Say, ends: float = RUN_ENDS) -> None:
+    """Have the batch runs save what they have and end; each is added to `aside`, but one that somebody had paused. A
+    run gets `ends` seconds.
+
+    Raises:
+        OperatorError: one does not end.
+    """
+    for profile, run in _runs(home):
+        wish = change_wish(run.folder, lambda before: msgspec.structs.replace(before, stop=True))
+        until = time.monotonic() + ends
+        while is_held(run.folder):
+            if time.monotonic() >= until:
+                raise OperatorError(f"the batch run {run.run_name} in {run.data_dir} has not ended within {ends:g} s.")
+            time.sleep(0.1)
+        if wish.paused:
+            say(f"the batch run {run.run_name} was paused and stays as it is: {_again(run)}")
+            continue
+        more = (f"--num_workers={wish.workers}",) if wish.workers is not None else ()
+        aside.runs.append((profile, msgspec.structs.replace(run, after=(*run.after, *more))))
+
+
+def _again(run: Announced) -> str:
+    return f"cd {shlex.quote(str(Path(run.data_dir).parent))} && {resume_command(run.run_name, *run.after)}"
 
 
 def stop_serving(home: Home, aside: Aside) -> None:
@@ -201,13 +267,23 @@ def go_on(python: Path, home: Home, aside: Aside, say: Say) -> bool:
         wrong = _started(python, home, "kanban", "--board", name, "daemon", "--detach")
         fine = fine and not wrong
         say(f"the board {name} is not served: {wrong}" if wrong else f"the board {name} is served again")
+    for profile, run in aside.runs:
+        command = (*run.before, "batch", "run", f"--run_name={run.run_name}", "--resume", "--detach", *run.after)
+        wrong = _started(python, home, "-p", profile, *command, directory=Path(run.data_dir).parent)
+        fine = fine and not wrong
+        say(
+            f"the batch run {run.run_name} waits: {wrong}  Go on: {_again(run)}"
+            if wrong
+            else f"the batch run {run.run_name} goes on in the background; its words go to {run.folder.log_path}"
+        )
     return fine
 
 
-def _started(python: Path, home: Home, *arguments: str) -> str:
+def _started(python: Path, home: Home, *arguments: str, directory: Path | None = None) -> str:
     """Run a command of the program that is installed now; returns what went wrong, empty for nothing."""
     done = subprocess.run(
         [str(python), "-P", "-m", "hermes.cli.main", *arguments],
+        cwd=directory,
         env={**os.environ, "HERMES_HOME": str(home.root)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -222,7 +298,7 @@ def _started(python: Path, home: Home, *arguments: str) -> str:
 def wait_for_all(home: Home, say: Say) -> None:
     """Wait until every other process of the homes has ended by itself."""
     before = -1
-    while found := living(home):
+    while found := _working(home):
         if len(found) != before:
             say(f"waiting for {len(found)} processes to end (Ctrl+C leaves all as it is)")
             before = len(found)

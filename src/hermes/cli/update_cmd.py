@@ -23,7 +23,7 @@ import msgspec
 from hermes.chat.render import printable
 from hermes.cli.installation import Installation, Version, change_commands, find_installation, newest, run
 from hermes.cli.options import GlobalOptions, home_of, options_of, refused
-from hermes.cli.standing_aside import Aside, go_on, homes, running, stand_aside, stop_serving, wait_for_all
+from hermes.cli.standing_aside import Aside, go_on, homes, running, stand_aside, stop_runs, stop_serving, wait_for_all
 from hermes.config import Home
 from hermes.core.errors import OperatorError, TryLater, UsageError
 from hermes.environments.process import DEPTH
@@ -258,6 +258,7 @@ class _Work:
             if found and wait:
                 wait_for_all(self.home, _say)
             elif found:
+                stop_runs(self.home, aside, _say)
                 anyio.run(stand_aside, self.options, self.home, aside, _say)
             yield outcome
         finally:

@@ -26,6 +26,7 @@ __all__ = [
     "end_escaped",
     "end_leftovers",
     "group_members",
+    "parent_of",
     "processes_of_call",
     "processes_with",
     "spawn",
@@ -277,6 +278,12 @@ def start_time(pid: int) -> str:
     """Return when a process started, in a form that only compares for equality; "" where it cannot be known."""
     fields = _stat(pid)
     return fields[19] if len(fields) > 19 else ""
+
+
+def parent_of(pid: int) -> int:
+    """The process that started another; 0 where it cannot be known."""
+    fields = _stat(pid)
+    return int(fields[1]) if len(fields) > 1 else 0
 
 
 def _pids() -> list[int]:

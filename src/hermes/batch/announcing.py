@@ -1,0 +1,87 @@
+"""Which runs are worked on with a home: each says so in a small file of the home, since its own folder may be anywhere.
+
+For whoever has to know everybody that uses the home, as an update does. The file only says where to look: whether the
+run is worked on says its lock. Stops and starts nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from hermes.batch.folder import RunFolder
+from hermes.batch.steering import is_held
+from hermes.core.codec import encode_json
+from hermes.core.errors import OperatorError
+from hermes.core.ids import random_hex
+
+__all__ = ["Announced", "announced", "announced_runs"]
+
+
+class Announced(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is worked on. `before` and `after` are what its process was told before and after `batch run` and no
+    record of the run has, as arguments."""
+
+    pid: int
+    data_dir: str
+    run_name: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> RunFolder:
+        """Its folder."""
+        return RunFolder(Path(self.data_dir), self.run_name)
+
+
+@contextmanager
+def announced(run_dir: Path, folder: RunFolder, before: Sequence[str], after: Sequence[str]) -> Iterator[None]:
+    """Within the block the home whose `run_dir` this is knows of the run, which is locked already. A home that cannot
+    be written is told nothing: the run works all the same."""
+    path = run_dir / f"batch-{random_hex(16)}.json"
+    one = Announced(
+        pid=os.getpid(),
+        data_dir=str(folder.path.parent),
+        run_name=folder.run_name,
+        before=tuple(before),
+        after=tuple(after),
+    )
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(encode_json(one))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def announced_runs(run_dir: Path) -> list[Announced]:
+    """The runs that living processes work on with this home. What a killed process left behind is removed.
+
+    Raises:
+        OperatorError: the lock of a run cannot be looked at.
+    """
+    found = []
+    for path in sorted(run_dir.glob("batch-*.json")):
+        try:
+            one = msgspec.json.decode(path.read_bytes(), type=Announced)
+            held = is_held(one.folder)
+        except (FileNotFoundError, msgspec.DecodeError):
+            continue  # it has just ended, or is about to say where it is
+        except OSError as error:
+            raise OperatorError(
+                f"{path}, or the run it names, cannot be read ({error}); give this user access"
+            ) from error
+        if held:
+            found.append(one)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return found
