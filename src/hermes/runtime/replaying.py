@@ -31,6 +31,8 @@ __all__ = ["Player", "cassette_model"]
 
 #: Seconds without any event after which an answer no longer waits for those that were recorded before it.
 PATIENCE = 5.0
+#: The same once something went otherwise than recorded: what is waited for may never come.
+BROKEN_PATIENCE = 0.2
 #: Problems that are told one by one.
 TOLD = 20
 
@@ -57,6 +59,7 @@ class _Order:
         self._happened: set[int] = set()
         self._front = 0
         self._waiting: dict[int, anyio.Event] = {}
+        self.broken = False  # something went otherwise than recorded
 
     def happened(self, number: int) -> None:
         """Something happened; what is next may."""
@@ -76,7 +79,8 @@ class _Order:
             while self._front < place and not event.is_set():
                 seen = len(self._happened)
                 missing = self._numbers[self._front]
-                with anyio.move_on_after(PATIENCE + self._seconds.get(missing, 0.0)):
+                patience = BROKEN_PATIENCE if self.broken else PATIENCE + self._seconds.get(missing, 0.0)
+                with anyio.move_on_after(patience):
                     await event.wait()
                 if len(self._happened) == seen:
                     return
@@ -234,7 +238,7 @@ class Player:
         if line is None or line.tool != tool.name:
             was = f"it was a call of {line.tool}" if line is not None else "the recording is used up"
             what = f"{self._of(name)}: call {index + 1} of round {number} ({tool.name}) was not recorded; {was}"
-            self._wrong.setdefault(name, what)
+            self._mark(name, what)
             raise ToolError(what)
         self._given.add(key)
         order = self._order(name)
@@ -294,8 +298,12 @@ class Player:
 
     # -- what went otherwise ----------------------------------------------------------------------------------------
 
-    def _refused(self, name: str, what: str) -> ModelError:
+    def _mark(self, name: str, what: str) -> None:
         self._wrong.setdefault(name, what)
+        self._order(name).broken = True
+
+    def _refused(self, name: str, what: str) -> ModelError:
+        self._mark(name, what)
         return _mismatch(f"{self._cassette.path}: {what}")
 
     def _of(self, name: str) -> str:
