@@ -35,7 +35,7 @@ async def measure(folder: Path, pairs: int) -> tuple[float, float]:
     def place(name: str, *, boxed: bool) -> LocalEnvironment:
         state = folder / name
         environment = command_environment({"PATH": "/usr/bin:/bin", "HOME": "/root"})
-        box = maker.sandbox(name, str(work), state, environment) if boxed else None
+        box = maker.sandbox(str(work), state, environment) if boxed else None
         scope = TaskScope(task_id=name, session_id="s", root_id="r", workspace=str(work))
         return LocalEnvironment(scope, state, source=os.environ, commands=commands, enclosure=box)
 

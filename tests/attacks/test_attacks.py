@@ -93,7 +93,7 @@ class Trial:
                 grace=0.2,
                 output=OutputLimits(visible=2_000, memory=20_000, disk=MIB),
             ),
-            enclosure=maker and maker.sandbox(scope.task_id, str(ground.workspace), state, command_environment(source)),
+            enclosure=maker and maker.sandbox(str(ground.workspace), state, command_environment(source)),
         )
 
     async def run(self) -> str:

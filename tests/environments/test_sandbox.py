@@ -61,7 +61,7 @@ async def make(tmp_path: Path, work: Path, needs_tool: Any, anyio_backend: str) 
             source=os.environ,
             commands=anyio.CapacityLimiter(4),
             settings=LocalSettings(grace=0.3, output=OutputLimits(visible=2_000, memory=20_000, disk=200_000)),
-            enclosure=maker.sandbox(task_id, folder, state, command_environment(os.environ), readable=readable),
+            enclosure=maker.sandbox(folder, state, command_environment(os.environ), readable=readable),
         )
         made.append(environment)
         makers.append(maker)
@@ -280,7 +280,7 @@ import os, subprocess
 from pathlib import Path
 from hermes.environments.sandbox import Bubblewrap, SandboxSettings
 maker = Bubblewrap(SandboxSettings(), Path({str(tmp_path / "cache")!r}))
-box = maker.sandbox("sa-1", {str(work)!r}, Path({str(tmp_path / "state")!r}), {{"PATH": os.environ["PATH"]}})
+box = maker.sandbox({str(work)!r}, Path({str(tmp_path / "state")!r}), {{"PATH": os.environ["PATH"]}})
 box.open()
 launch = box.launch(["sh", "-c", "echo up; setsid sleep 300 & sleep 300"], {{"HERMES_CALL_KEY": "killed:1:0"}}, "/tmp")
 subprocess.run(launch.argv, env=launch.env, cwd=launch.cwd)

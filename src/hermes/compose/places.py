@@ -111,6 +111,8 @@ class Places:
         kind = environment or self._backend
         if kind in ("local", "auto"):
             return
+        if kind == "sandbox" and self._bubblewrap.is_ready:
+            return
         with held(self._parts.hold):
             if kind == "sandbox":
                 await anyio.to_thread.run_sync(self._bubblewrap.ready)
@@ -175,7 +177,7 @@ class Places:
             shadow = _shadow(task, state_dir)
             # The folder of a batch lies in a project that its rows, and their answers, are no part of.
             around = isolation is None and not _of_a_row(task)
-            return self._bubblewrap.sandbox(task.id, folder, state_dir, environment, shadow, around, reports)
+            return self._bubblewrap.sandbox(folder, state_dir, environment, shadow, around, reports)
         if kind == "docker":
             return self._docker.container(
                 task.id, folder, state_dir, task.spec.image, _shadow(task, state_dir), reports

@@ -2,22 +2,27 @@
 
 Version 2 needs a delegated group above ours (a systemd user session has one), version 1 the rights of root. Where
 neither is there, only the limits of single processes hold. A group is left behind by a killed process as an empty
-directory; the next one removes it.
+directory; the next one removes it. Making a group costs the kernel more than a command, so an empty one is used again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+from collections import deque
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 import msgspec
 
-__all__ = ["ControlGroup", "ControlGroups"]
+__all__ = ["ControlGroup", "ControlGroups", "GroupPool"]
 
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "hermes-"
+#: Empty groups that are kept for the next task.
+_SPARE = 256
 
 
 class ControlGroup:
@@ -27,28 +32,36 @@ class ControlGroup:
     def __init__(self, folders: tuple[Path, ...], limits: Mapping[str, int]) -> None:
         self.folders = folders
         self._limits = limits
-
-    @property
-    def doors(self) -> list[str]:
-        """The files that a process writes 0 to in order to enter.
-
-        In version 1 a single thread enters by `tasks`, which takes no lock of the whole system as `cgroup.procs` does.
-        """
-        name = "cgroup.procs" if "memory.max" in self._limits else "tasks"
-        return [str(folder / name) for folder in self.folders]
+        self._told = 0
+        #: The files that a process writes 0 to in order to enter. In version 1 a single thread enters by `tasks`,
+        #: which takes no lock of the whole system as `cgroup.procs` does.
+        name = "cgroup.procs" if "memory.max" in limits else "tasks"
+        self.doors = [f"{folder}/{name}" for folder in folders]
 
     def restore(self) -> None:
         """Make what is not there: an empty group may have been taken for one that was left behind. Raises OSError."""
         for folder in self.folders:
-            if not folder.exists():
+            if not os.path.isdir(folder):
                 folder.mkdir(exist_ok=True)
+                self._told = 0
                 for name, value in self._limits.items():
-                    if (folder / name).exists():
+                    if os.path.exists(folder / name):
                         (folder / name).write_text(f"{value}\n")
 
     @property
-    def out_of_memory(self) -> int:
-        """How often the kernel ended a process of it for want of memory."""
+    def empty(self) -> bool:
+        """Whether no process is in it any more."""
+        try:
+            return not any(Path(door).read_bytes() for door in self.doors)
+        except OSError:
+            return False
+
+    def newly_killed(self) -> bool:
+        """Whether the kernel ended a process of it for want of memory since this was asked last."""
+        told, self._told = self._told, self._out_of_memory()
+        return self._told != told
+
+    def _out_of_memory(self) -> int:
         for folder in self.folders:
             for name in ("memory.events", "memory.oom_control"):
                 try:
@@ -97,7 +110,10 @@ class ControlGroups(msgspec.Struct, frozen=True, kw_only=True):
         return cls(reason="no control group above this process is delegated to its user (systemd-run --user makes one)")
 
     def make(self, name: str, *, memory: int, processes: int) -> ControlGroup | None:
-        """Make the groups of a task; None where there are none. `memory` is bytes. Raises OSError."""
+        """Make the groups of a task; None where there are none. No other of this process has this `name`.
+
+        Raises OSError.
+        """
         if not self.version:
             return None
         bases = dict.fromkeys((self.memory, self.pids))
@@ -115,6 +131,40 @@ class ControlGroups(msgspec.Struct, frozen=True, kw_only=True):
                 if not Path("/proc", pid).exists():
                     with contextlib.suppress(OSError):
                         folder.rmdir()
+
+
+class GroupPool:
+    """The groups of one runtime's tasks, each with the same limits. Blocking; any thread may ask."""
+
+    def __init__(self, groups: ControlGroups, *, memory: int, processes: int) -> None:
+        self._groups = groups
+        self._memory = memory
+        self._processes = processes
+        self._spare: deque[ControlGroup] = deque()
+        self._numbers = count(1)
+        self._name = secrets.token_hex(3)  # a process may have several runtimes
+
+    def take(self) -> ControlGroup | None:
+        """A group with nothing in it; None where none can be made. Raises OSError."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return self._groups.make(
+                f"{self._name}-{next(self._numbers)}", memory=self._memory, processes=self._processes
+            )
+
+    def give(self, group: ControlGroup) -> None:
+        """A task has ended: its group is kept for another if it is empty, else removed as soon as that can be."""
+        if len(self._spare) < _SPARE and group.empty:
+            group.newly_killed()
+            self._spare.append(group)
+        else:
+            group.close()
+
+    def close(self) -> None:
+        """Remove the spare ones."""
+        while self._spare:
+            self._spare.pop().close()
 
 
 def _delegated(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hermes.environments.bounded import Mount
 
-__all__ = ["project_mounts", "protected_mounts", "remove_redirect", "toolchain_mounts"]
+__all__ = ["Toolchains", "project_mounts", "protected_mounts", "remove_redirect"]
 
 #: Directories in which programs of a user stand and nothing secret, seen as a whole where one below is on PATH.
 _TOOLS = re.compile(
@@ -92,27 +92,52 @@ def _repository(link: str) -> str:
     return str(repository) if whole and os.path.realpath(back) == os.path.realpath(link) else ""
 
 
-def toolchain_mounts(path: str, home: str, workspace: str) -> list[Mount]:
-    """Read-only directories of programs on PATH that are not part of the system."""
+class Toolchains:
+    """Read-only directories of programs on PATH that are not part of the system; looked at once for a PATH whose
+    directories stay the same, since all tasks of a runtime have it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def mounts(self, path: str, home: str, workspace: str) -> list[Mount]:
+        """What a task in `workspace` sees of them, with what its own virtual environment stands on."""
+        mine = workspace.rstrip("/") + "/"
+        folders = tuple(
+            folder
+            for folder in path.split(":")
+            if folder.startswith("/") and not folder.startswith((*_OF_THE_SYSTEM, mine)) and os.path.isdir(folder)
+        )
+        found = self._known.get(folders)
+        if found is None or not all(map(os.path.isdir, found)):
+            self._known[folders] = found = _toolchains(folders)
+        own = f"{workspace}/.venv/bin/python"
+        seen = dict.fromkeys((*found, *(_prefix(own) if os.path.lexists(own) else ())))
+        return [Mount(inside=each, outside=each) for each in seen if each not in ("/", home) and not _holds(each, home)]
+
+
+_OF_THE_SYSTEM = ("/usr/", "/bin", "/sbin")
+
+
+def _toolchains(folders: Sequence[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
-    for folder in path.split(":"):
-        if not os.path.isabs(folder) or not os.path.isdir(folder) or folder.startswith(("/usr/", "/bin", "/sbin")):
-            continue
-        if folder.startswith(workspace.rstrip("/") + "/"):
-            continue
+    for folder in folders:
         known = _TOOLS.match(folder)
         environment = os.path.dirname(folder)
         if os.path.isfile(os.path.join(environment, "pyvenv.cfg")):
             found[environment] = None
         else:
             found[known[1] if known else folder] = None
-    for python in (*(f"{folder}/bin/python" for folder in found), f"{workspace}/.venv/bin/python"):
-        real = os.path.realpath(python)
-        prefix = os.path.dirname(os.path.dirname(real))
-        named = os.path.basename(real).startswith("python") and os.path.basename(os.path.dirname(real)) == "bin"
-        if named and os.path.isfile(real) and not prefix.startswith("/usr") and os.path.isdir(f"{prefix}/lib"):
-            found[prefix] = None
-    return [Mount(inside=each, outside=each) for each in found if each not in ("/", home) and not _holds(each, home)]
+    prefixes = [prefix for folder in found for prefix in _prefix(f"{folder}/bin/python")]
+    return tuple(dict.fromkeys((*found, *prefixes)))
+
+
+def _prefix(python: str) -> tuple[str, ...]:
+    """Where the interpreter behind a link is installed, if not in the system."""
+    real = os.path.realpath(python)
+    prefix = os.path.dirname(os.path.dirname(real))
+    named = os.path.basename(real).startswith("python") and os.path.basename(os.path.dirname(real)) == "bin"
+    whole = named and os.path.isfile(real) and os.path.isdir(f"{prefix}/lib")
+    return (prefix,) if whole and not prefix.startswith("/usr") else ()
 
 
 def _holds(folder: str, path: str) -> bool:

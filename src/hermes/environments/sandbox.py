@@ -7,10 +7,12 @@ the kernel is shared. What it promises is written down in docs/environments.md a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,10 +21,10 @@ import msgspec
 from hermes.core.environment import EnvironmentKind, Files
 from hermes.core.errors import OperatorError
 from hermes.environments.bounded import BoundedFiles, Mount
-from hermes.environments.cgroup import ControlGroup, ControlGroups
+from hermes.environments.cgroup import ControlGroup, ControlGroups, GroupPool
 from hermes.environments.enclosure import Launch, Shell, find_shell
 from hermes.environments.git_shadow import GitShadow, identity, introduce
-from hermes.environments.project import project_mounts, protected_mounts, remove_redirect, toolchain_mounts
+from hermes.environments.project import Toolchains, project_mounts, protected_mounts, remove_redirect
 from hermes.environments.spawner import Spawner
 from hermes.environments.system_files import system_etc, system_links, system_mounts
 
@@ -68,11 +70,19 @@ class Bubblewrap:
     ) -> None:
         self.settings = settings
         self.system: tuple[Mount, ...] = ()
+        self.links: tuple[tuple[str, str], ...] = ()
+        self.fixed: tuple[str, ...] = ()
+        self.shell = Shell("", "")
         self.identity = b""
+        self.toolchains = Toolchains()
+        self.user = os.path.expanduser("~")
+        self.hidden = (*settings.hidden, *(os.path.join(self.user, name) for name in _KEYS))
         self._cache = cache
         self.spawner = Spawner()
         self._search = path or os.environ.get("PATH", os.defpath)
         self._groups = groups
+        self._pool: GroupPool | None = None
+        self._making = threading.Lock()
         self._program = ""
         self._checked = False
 
@@ -85,27 +95,40 @@ class Bubblewrap:
             self._checked = True
         return ""
 
-    def ready(self) -> tuple[str, ControlGroups]:
-        """The program, and where limits of a whole task can be set; `system` is set then (blocking).
+    @property
+    def is_ready(self) -> bool:
+        """Whether `ready` has nothing left to find out."""
+        return self._pool is not None
+
+    def ready(self) -> tuple[str, GroupPool]:
+        """The program, and the groups in which limits of a whole task are set; what all sandboxes have in common is
+        found then, once (blocking).
 
         Raises:
             OperatorError: there is no sandbox here.
         """
-        reason = self.why_not()
-        if reason:
-            raise OperatorError(f"environment_unavailable: the sandbox cannot be had here: {reason}")
+        if self._pool is None:
+            reason = self.why_not()
+            if reason:
+                raise OperatorError(f"environment_unavailable: the sandbox cannot be had here: {reason}")
+            with self._making:
+                self._pool = self._pool or self._prepared()
+        return self._program, self._pool
+
+    def _prepared(self) -> GroupPool:
         if self._groups is None:
             self._groups = ControlGroups.find()
             self._groups.sweep()
-        if not self.system:
-            etc = Mount(inside="/etc", outside=str(system_etc(self._cache)))
-            self.identity = identity()
-            self.system = (*system_mounts(), etc)
-        return self._program, self._groups
+        etc = Mount(inside="/etc", outside=str(system_etc(self._cache)))
+        self.identity = identity()
+        self.links = tuple(system_links())
+        self.fixed = tuple(_fixed(self.links))
+        self.shell = find_shell(_SHELLS)
+        self.system = (*system_mounts(), etc)
+        return GroupPool(self._groups, memory=self.settings.memory, processes=self.settings.processes)
 
     def sandbox(
         self,
-        task_id: str,
         workspace: str,
         state_dir: Path,
         environment: Mapping[str, str],
@@ -116,11 +139,13 @@ class Bubblewrap:
         """The sandbox of one task; `shadow` is what it sees of the repository that its worktree belongs to, `around`
         says whether the checkout around its workspace may be read, `readable` returns further files that it may read
         now (reports of its children)."""
-        return Sandbox(self, task_id, workspace, state_dir, environment, shadow, around, readable)
+        return Sandbox(self, workspace, state_dir, environment, shadow, around, readable)
 
     def close(self) -> None:
         """End the thread that starts commands, and with it what still runs. Safe to call twice."""
         self.spawner.close()
+        if self._pool is not None:
+            self._pool.close()
 
 
 def why_no_sandbox(path: str) -> str:
@@ -134,7 +159,7 @@ def _try_out(path: str) -> tuple[str, str]:
     if program is None:
         return "", "the program bwrap is not on PATH; install the package bubblewrap"
     seen = [part for mount in system_mounts() for part in _arguments(mount)]
-    argv = [program, *_NAMESPACES, "--unshare-net", *seen, *_fixed(), "--", "/bin/sh", "-c", ":"]
+    argv = [program, *_NAMESPACES, "--unshare-net", *seen, *_fixed(system_links()), "--", "/bin/sh", "-c", ":"]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -171,11 +196,11 @@ _NAMESPACES = (
 )  # fmt: skip
 
 
-def _fixed() -> list[str]:
+def _fixed(links: Iterable[tuple[str, str]]) -> list[str]:
     """What every sandbox has."""
-    links = [part for path, target in system_links() for part in ("--symlink", target, path)]
+    made = [part for path, target in links for part in ("--symlink", target, path)]
     # Settings of the kernel in /proc are written by the rights of root's files alone, without a capability.
-    return [*links, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    return [*made, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
 
 
 class Sandbox:
@@ -186,7 +211,6 @@ class Sandbox:
     def __init__(
         self,
         maker: Bubblewrap,
-        task_id: str,
         workspace: str,
         state_dir: Path,
         environment: Mapping[str, str],
@@ -196,7 +220,6 @@ class Sandbox:
     ) -> None:
         self._maker = maker
         self._settings = maker.settings
-        self._task_id = task_id
         self._workspace = workspace
         self._tmp = state_dir / "tmp"
         self._shadow = shadow
@@ -209,7 +232,7 @@ class Sandbox:
         self.environment["HOME"] = self._home
         self._prefix: list[str] = []
         self._group: ControlGroup | None = None
-        self._told = 0
+        self._fresh = False  # its home was made by this object, and no command has run in it yet
         self._files: Files | None = None
         self._seen: list[Mount] = []
         self._linked = False
@@ -219,13 +242,16 @@ class Sandbox:
         """The files seen inside."""
         if self._files is None:
             self._maker.ready()
-            for folder in (self.state_dir, self._tmp / "home"):
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.makedirs(self._tmp, exist_ok=True, mode=0o700)
+            os.makedirs(self.state_dir, exist_ok=True, mode=0o700)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._tmp / "home", 0o700)
+                self._fresh = True
             if self._home.startswith("/tmp/"):  # noqa: S108  the task's own
                 (self._tmp / self._home[5:]).mkdir(parents=True, exist_ok=True, mode=0o700)
             if self._shadow is not None:
                 self._shadow.prepare()
-            links = dict(system_links())
+            links = dict(self._maker.links)
             self._seen = self._mounts()
             if self._linked:
                 links[self._home] = _HOME
@@ -239,18 +265,18 @@ class Sandbox:
     def _mounts(self) -> list[Mount]:
         """What the task sees; inner ones come after those they lie in."""
         workspace, home, settings = self._workspace, self._home, self._settings
-        user = os.path.expanduser("~")
+        user = self._maker.user
         found = [
             *self._maker.system,
             Mount(inside="/tmp", outside=str(self._tmp), writable=True),  # noqa: S108  the task's own
             *(Mount(inside=path, outside=path) for path in settings.readable if os.path.exists(path)),
-            *toolchain_mounts(self.environment.get("PATH", ""), user, workspace),
+            *self._maker.toolchains.mounts(self.environment.get("PATH", ""), user, workspace),
             *(self._shadow.mounts() if self._shadow is not None else self._project(user)),
             Mount(inside=workspace, outside=workspace, writable=True),
             *protected_mounts(workspace),
             Mount(inside=str(self.state_dir), outside=str(self.state_dir), writable=True),
         ]
-        found += self._hidden(found, user)
+        found += self._hidden(found)
         below = home.rstrip("/") + "/"
         if not any(mount.inside == home or below.startswith(mount.inside.rstrip("/") + "/") for mount in found):
             self._linked = not any(mount.inside.startswith(below) for mount in found)
@@ -263,14 +289,13 @@ class Sandbox:
     def _project(self, home: str) -> list[Mount]:
         return project_mounts(self._workspace, home) if self._around else []
 
-    def _hidden(self, seen: Sequence[Mount], home: str) -> list[Mount]:
+    def _hidden(self, seen: Sequence[Mount]) -> list[Mount]:
         """What lies in what is seen and is not the task's to read."""
-        hidden = [*self._settings.hidden, *(os.path.join(home, name) for name in _KEYS)]
-        shown = [mount.inside.rstrip("/") + "/" for mount in seen if mount.inside == mount.outside]
+        shown = tuple(mount.inside.rstrip("/") + "/" for mount in seen if mount.inside == mount.outside)
         return [
             Mount(inside=path, outside=None)
-            for path in hidden
-            if any(path.startswith(folder) for folder in shown) and os.path.lexists(path)
+            for path in self._maker.hidden
+            if path.startswith(shown) and os.path.lexists(path)
         ]
 
     def open(self) -> Shell:
@@ -278,7 +303,7 @@ class Sandbox:
         program, groups = self._maker.ready()
         _ = self.files
         settings = self._settings
-        self._group = groups.make(self._task_id, memory=settings.memory, processes=settings.processes)
+        self._group = groups.take()
         enter = self._group.doors if self._group is not None else []
         if enter:
             # 0 is whoever writes it; what it starts stays in the group
@@ -287,11 +312,14 @@ class Sandbox:
         self._prefix += [program, *_NAMESPACES, *([] if settings.network else ["--unshare-net"])]
         for mount in self._seen:
             self._prefix += _arguments(mount)
-        self._prefix += _fixed()
+        self._prefix += self._maker.fixed
         if self._linked:
             self._prefix += ["--symlink", _HOME, self._home]
-        introduce(self.files, _HOME, self._maker.identity)
-        return find_shell(_SHELLS)
+        if not self._fresh:
+            introduce(self.files, _HOME, self._maker.identity)
+        elif self._maker.identity:  # nothing has run there that could have laid a link
+            (self._tmp / "home" / ".gitconfig").write_bytes(self._maker.identity)
+        return self._maker.shell
 
     def prologue(self, shell: Shell) -> Sequence[str]:
         """Limits of each single process; they hold where there are no control groups too, and cannot be raised."""
@@ -316,22 +344,21 @@ class Sandbox:
         """That the memory was used up, commits could not be brought home, or git was led elsewhere."""
         failed = self._shadow.bring_home() if self._shadow is not None else ""
         said = [text for text in (failed, remove_redirect(self._workspace, self._seen)) if text]
-        if self._group is not None:
-            told, self._told = self._told, self._group.out_of_memory
-            if self._told != told:
-                said.append(
-                    f"A process was ended because the sandbox may use {self._settings.memory // _MIB} MB "
-                    "(terminal.container_memory)."
-                )
+        if self._group is not None and self._group.newly_killed():
+            said.append(
+                f"A process was ended because the sandbox may use {self._settings.memory // _MIB} MB "
+                "(terminal.container_memory)."
+            )
         return tuple(said)
 
     def close(self) -> None:
-        """Remove the control group; what stands in its /tmp and home stays for a task that goes on later."""
+        """Let go of the control group; what stands in its /tmp and home stays for a task that goes on later."""
         if self._shadow is not None and self._files is not None:
             self._shadow.bring_home()
         remove_redirect(self._workspace, self._seen)
-        if self._group is not None:
-            self._group.close()
+        group, self._group = self._group, None
+        if group is not None:
+            self._maker.ready()[1].give(group)
 
 
 def _arguments(mount: Mount) -> list[str]:
