@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from hermes.chat.composer import Screen
-from hermes.chat.render import Cleaner, aligned, columns, duration, one_line, panel, printable, quantity
+from hermes.chat.render import (
+    Cleaner,
+    aligned,
+    columns,
+    duration,
+    fitted,
+    one_line,
+    panel,
+    printable,
+    quantity,
+    rows,
+)
 from hermes.chat.stream import Narrator
 from hermes.chat.tree_text import live_lines, tree_lines
 from hermes.core.events import (
@@ -178,3 +189,31 @@ def test_a_second_column_goes_on_under_its_beginning() -> None:
     narrow = aligned(rows, width=20)
     assert narrow[:4] == ["  /a", "    one two three", "    four five six", "    seven eight"]
     assert all(columns(line) <= 20 for line in narrow[:-1])
+
+
+def test_lines_are_cut_where_the_screen_ends_whatever_the_letters() -> None:
+    assert one_line("测试 中文 字符", 9) == "测试 中…" and columns(one_line("测试 中文 字符", 9)) <= 9
+    assert [fitted("a测", width) for width in (0, 1, 2, 3)] == ["", "…", "a…", "a测"]
+    assert [fitted("测", width) for width in (1, 2)] == ["…", "测"]
+    assert fitted("  ▶ longer", 8) == "  ▶ lon…" and fitted("", 5) == ""
+    places = [line.index("|") for line in rows([("测试", "|"), ("abcd", "|")]).splitlines()]
+    assert places == [6, 8]  # letters; in columns they are the same
+
+
+class Paper:
+    """A composer that keeps what it prints."""
+
+    finished, width = True, 60
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.write = self.lines.append
+
+    def partial(self, text: str) -> None:
+        assert not text
+
+
+def test_a_secret_over_two_lines_of_a_panel_is_hidden() -> None:
+    paper, key = Paper(), "-----BEGIN KEY-----\nabcdef\n-----END KEY-----"
+    Screen(paper, lambda text: text.replace(key, "[hidden]")).panel("result", f"it is\n{key}\nso")  # type: ignore[arg-type]
+    assert "│ [hidden]" in paper.lines and not any("abcdef" in line for line in paper.lines)

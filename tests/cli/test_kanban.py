@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hermes.chat.card_text import age, card_rows, fitted, read_moment, read_span
+from hermes.chat.card_text import age, card_rows, read_moment, read_span
+from hermes.chat.render import one_line
 from hermes.cli.kanban_figures import follow
 from hermes.cli.kanban_moving import groups
 from hermes.cli.kanban_watch import Snapshot, board_screen
@@ -358,7 +359,7 @@ def test_words_for_people() -> None:
     for wrong in ("", "0", "-5", "x"):
         with pytest.raises(UsageError):
             read_span(wrong)
-    assert fitted("a\x1b[31m\nb", 80) == "a[31m b" or "\x1b" not in fitted("a\x1b[31m\nb", 80)
+    assert one_line("a\x1b[31m\nb", 80) == "a[31m b" or "\x1b" not in one_line("a\x1b[31m\nb", 80)
     assert card_rows([], None) == []
 
 

@@ -42,7 +42,7 @@ class Stage(App[None]):
     def __init__(self, lab: Lab, screen: Screen[Any], session: str = "") -> None:
         super().__init__()
         self.assembly = lab.assembly
-        self.chat = SimpleNamespace(last_session=session, workspace=str(lab.workspace))
+        self.chat = SimpleNamespace(last_session=session, folder=str(lab.workspace))
         self.lines: list[str] = []  # that were sent to the conversation
         self.typed: Callable[[str], None] = self.lines.append
         self._first = screen

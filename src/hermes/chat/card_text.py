@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.cells import cell_len, set_cell_size
-
-from hermes.chat.render import printable, rows, size_text, when
+from hermes.chat.render import fitted, one_line, printable, rows, size_text, when
 from hermes.core.errors import UsageError
 from hermes.kanban.card import Card, CardEvent
 from hermes.kanban.moves import Status
@@ -25,7 +23,6 @@ __all__ = [
     "card_lines",
     "card_rows",
     "event_line",
-    "fitted",
     "read_moment",
     "read_span",
 ]
@@ -67,12 +64,6 @@ def age(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f}s"
 
 
-def fitted(text: str, width: int) -> str:
-    """One line of at most `width` columns; a cut one ends with `…`."""
-    line = " ".join(printable(text).split())
-    return line if cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
-
-
 def card_rows(cards: Sequence[Card], width: int | None) -> list[str]:
     """Cards as aligned lines: mark, id, state, priority where any has one, assignee, title."""
     weighed = any(card.priority for card in cards)
@@ -87,14 +78,7 @@ def card_rows(cards: Sequence[Card], width: int | None) -> list[str]:
         for card in cards
     ]
     lines = rows(table, indent="").splitlines()
-    return [fitted_end(line, width) for line in lines]
-
-
-def fitted_end(line: str, width: int | None) -> str:
-    """A laid out line, cut at the terminal's edge."""
-    if width is None or cell_len(line) <= width:
-        return line
-    return set_cell_size(line, width - 1).rstrip() + "…"
+    return lines if width is None else [fitted(line, width) for line in lines]
 
 
 def _said(key: str, value: Any) -> str:
@@ -103,7 +87,7 @@ def _said(key: str, value: Any) -> str:
         value = "  ".join(_said(name, each) for name, each in value.items())
         return value if key == "fields" else f"{key}={value}"
     if isinstance(value, str):
-        value = fitted(" ".join(value.split()), _SAID)
+        value = one_line(value, _SAID)
         return value if key in ("reason", "summary", "error", "title") else f"{key}={value}"
     return f"{key}={value}"
 
@@ -113,7 +97,8 @@ def event_line(event: CardEvent, width: int | None = None) -> str:
     said = "  ".join(_said(key, value) for key, value in event.payload.items() if value not in ("", None, [], {}))
     stamp = time.strftime("%m-%d %H:%M:%S", time.localtime(event.created_at))
     head = f"{stamp}  {event.card_id or '-':10}  {event.kind:18}  {event.author}"
-    return fitted_end(" ".join(printable(f"{head}  {said}".rstrip()).split("\n")), width)
+    line = " ".join(printable(f"{head}  {said}".rstrip()).split("\n"))
+    return line if width is None else fitted(line, width)
 
 
 def _related(title: str, cards: Sequence[Related]) -> list[str]:

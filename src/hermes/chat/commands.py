@@ -315,7 +315,7 @@ class Commands:
         if not argument and chat.screen.opens("board"):
             return
         place = {"HERMES_HOME": str(chat.assembly.home.path), "COLUMNS": str(chat.screen.width)}
-        await chat.own.run(board_command(argument), chat.workspace, {**os.environ, **place})
+        await chat.own.run(board_command(argument), chat.folder, {**os.environ, **place})
 
     async def config(self, argument: str) -> None:
         """The settings that were changed."""
@@ -331,7 +331,7 @@ class Commands:
         rows = [
             ("session", session.id if session is not None else "not started yet"),
             ("model", describe_source(chat.assembly)),
-            ("folder", chat.workspace),
+            ("folder", chat.folder),
             ("turn", "running" if chat.turn_runs else "waits for you"),
             ("tasks", f"{len(chat.running())} running"),
             ("queued", f"{len(session.task.inbox.follow_ups) if session is not None else 0} lines"),

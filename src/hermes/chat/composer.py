@@ -114,8 +114,7 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Print something that is not part of the answer."""
-        text = printable(text)
-        lines = (self._redact(text) if self._redact is not None else text).splitlines() or [""]
+        lines = self._safe(text).splitlines() or [""]
         if self._text:
             self._notes += lines
             return
@@ -124,8 +123,13 @@ class Screen:
 
     def panel(self, title: str, text: str) -> None:
         """Print a text with a heading and a rule on its left."""
-        for line in panel(title, text, min(self.width, 100) - 1):
+        # as a whole: a key may go on in the next line
+        for line in panel(self._safe(title), self._safe(text), min(self.width, 100) - 1):
             self.note(line)
+
+    def _safe(self, text: str) -> str:
+        text = printable(text)
+        return self._redact(text) if self._redact is not None else text
 
     def question(self, question: Question) -> None:
         """Print who asks for what, and how to answer."""

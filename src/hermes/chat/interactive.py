@@ -212,6 +212,11 @@ class Chat:
         return self.session.running() if self.session is not None else []
 
     @property
+    def folder(self) -> str:
+        """Where the conversation works: paths that a person names, and their own commands, are seen from there."""
+        return self.session.task.spec.workspace if self.session is not None else self.workspace
+
+    @property
     def draft_of(self) -> str:
         """The session that what is typed belongs to; empty for one that has not begun."""
         return self.last_session or self._resume
@@ -269,7 +274,7 @@ class Chat:
             elif parsed.name:
                 await self._commands.run(parsed)
             elif text.startswith("!") and text != "!":
-                await self.own.run(text[1:], self.workspace, os.environ)
+                await self.own.run(text[1:], self.folder, os.environ)
             else:
                 await self._message(text)
         except StoreError:
@@ -320,12 +325,12 @@ class Chat:
 
     async def start_background(self, prompt: str) -> tuple[int, Task]:
         """Start an independent run; returns its number and its task."""
-        session = self.session or await self._open()
+        session = self.session or await self._open()  # before its folder is asked for
         spec, _ = conversation_spec(
             self.assembly,
             goal=prompt,
             interactive=False,
-            workspace=session.task.spec.workspace,  # of --worktree, or of one taken up from another folder
+            workspace=self.folder,
             toolsets=self.toolsets,
             unattended=False,
         )

@@ -18,6 +18,7 @@ __all__ = [
     "cost",
     "duration",
     "escaped",
+    "fitted",
     "fitting",
     "one_line",
     "panel",
@@ -116,9 +117,15 @@ class Cleaner:
 
 
 def one_line(text: str, limit: int = 80) -> str:
-    """Return `text` on one safe line of at most `limit` characters."""
-    line = " ".join(printable(text).split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+    """Return `text` on one safe line of at most `limit` columns; a cut one ends with `…`."""
+    return fitted(" ".join(printable(text).split()), limit)
+
+
+def fitted(line: str, width: int) -> str:
+    """A laid out line in at most `width` columns; a cut one ends with `…`."""
+    if width < 2:
+        return line if columns(line) <= width else "…"[:width]
+    return line if fitting(line, width) == len(line) else line[: fitting(line, width - 1)].rstrip() + "…"
 
 
 def duration(seconds: float) -> str:
@@ -158,6 +165,8 @@ def panel(title: str, text: str, width: int = 80) -> list[str]:
 
 def columns(text: str) -> int:
     """How many columns of a terminal `text` takes."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
         for letter in text
@@ -166,6 +175,8 @@ def columns(text: str) -> int:
 
 def fitting(text: str, width: int) -> int:
     """How many letters of `text` fit into `width` columns, at least one."""
+    if text.isascii():
+        return max(1, min(width, len(text))) if text else 0
     used = 0
     for count, letter in enumerate(text):
         used += columns(letter)
@@ -228,9 +239,9 @@ def rows(table: Sequence[Sequence[str]], indent: str = "  ") -> str:
         return ""
     # what models, servers and files wrote must not act on the terminal
     table = [[printable(cell).replace("\n", " ") for cell in row] for row in table]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]) - 1)]
+    widths = [max(columns(row[column]) for row in table) for column in range(len(table[0]) - 1)]
     lines = []
     for row in table:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        cells = [cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=False)]
         lines.append((indent + "  ".join([*cells, row[-1]])).rstrip())
     return "\n".join(lines)

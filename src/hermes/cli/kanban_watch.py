@@ -16,7 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hermes.chat.card_text import MARKS, age, event_line, fitted
+from hermes.chat.card_text import MARKS, age, event_line
+from hermes.chat.render import one_line
 from hermes.cli.kanban_figures import LOOK, follow, money_line, today
 from hermes.cli.kanban_parts import OpenedBoard, open_named
 from hermes.core.codec import encode_json
@@ -127,9 +128,9 @@ def _block(card: Card, room: int, now: float) -> list[str]:
     who = card.assignee or "nobody"
     if card.status == "running":
         who += f" {age(now - (card.started_at or card.updated_at))}" + (" review" if card.step == "review" else "")
-    lines = [fitted(f"{MARKS[card.status]} {card.id} {who}", room), fitted(card.title, room)]
+    lines = [one_line(f"{MARKS[card.status]} {card.id} {who}", room), one_line(card.title, room)]
     if card.status == "blocked" and card.block_reason:
-        lines.append(fitted(card.block_reason, room))
+        lines.append(one_line(card.block_reason, room))
     return lines
 
 
@@ -138,8 +139,8 @@ def _foot(seen: Snapshot, width: int) -> list[Text]:
     many = "" if seen.questions == 1 else "s"
     asked = f" · {seen.questions} question{many}: hermes kanban questions" if seen.questions else ""
     lines = [
-        Text(fitted(f"board {seen.board} · {served}{asked}", width), style="" if seen.served else "yellow"),
-        Text(fitted(seen.money, width), style="dim"),
+        Text(one_line(f"board {seen.board} · {served}{asked}", width), style="" if seen.served else "yellow"),
+        Text(one_line(seen.money, width), style="dim"),
     ]
     return [*lines, *(Text(event_line(event, width), style="dim") for event in seen.events)]
 

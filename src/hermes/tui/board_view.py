@@ -15,7 +15,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from hermes.chat.card_text import MARKS, age, fitted
+from hermes.chat.card_text import MARKS, age
+from hermes.chat.render import one_line
 from hermes.kanban.card import Card
 from hermes.kanban.moves import STATUSES, Status
 
@@ -149,7 +150,7 @@ class BoardView(Widget, can_focus=True):
         if y == 0:
             before = "‹ " if column == self._first and column > 0 else ""
             after = " ›" if column == self._first + self._seen - 1 < len(self.columns) - 1 else ""
-            return fitted(f"{before}{MARKS[status]} {status} {len(cards)}{after}", width), self._style("head")
+            return one_line(f"{before}{MARKS[status]} {status} {len(cards)}{after}", width), self._style("head")
         top = self._tops.get(status, 0)
         index, line = top + (y - 1) // TALL, (y - 1) % TALL
         if index >= len(cards):
@@ -164,9 +165,9 @@ class BoardView(Widget, can_focus=True):
         here = column == self.column and index == self.row
         under = self._style("cursor") if here else self.rich_style
         if line == 0:
-            return " " + fitted(card.title, width - 1), under
+            return " " + one_line(card.title, width - 1), under
         ink = self._ink("bad" if card.id in self.asking else _INKS.get(status, "dim"))
-        return " " + fitted(self._facts(card), width - 1), under + ink
+        return " " + one_line(self._facts(card), width - 1), under + ink
 
     def _facts(self, card: Card) -> str:
         parts = ["? asks" if card.id in self.asking else "", card.id, card.assignee or "nobody"]

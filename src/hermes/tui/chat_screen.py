@@ -25,7 +25,7 @@ from hermes.chat.completing import complete
 from hermes.chat.drafts import Drafts
 from hermes.chat.notes import status
 from hermes.chat.past_lines import PastLines
-from hermes.chat.render import columns, fitting
+from hermes.chat.render import columns, fitted
 from hermes.core.errors import OperatorError
 from hermes.tui.approvals import AskBar
 from hermes.tui.composer import Choices, Prompt
@@ -170,7 +170,7 @@ class ChatScreen(Screen[None]):
         line = status(chat)
         keys = " esc stops · ^T tasks · /help" if chat.turn_runs else " ^T tasks · /help"
         room = width - columns(line) - columns(keys)
-        line = f"{line}{' ' * room}{keys}" if room > 0 else line[: fitting(line, width)]
+        line = f"{line}{' ' * room}{keys}" if room > 0 else fitted(line, width)
         if line != self._status_line:
             self._status_line = line
             self._status.update(Content(line), layout=False)
@@ -192,7 +192,7 @@ class ChatScreen(Screen[None]):
         where = self.prompt.cursor_location
         line = self.prompt.document.get_line(where[0])
         if where[0] == 0 or "@" in line:
-            look = partial(complete, line, where[1], chat.tree, chat.last_session, chat.workspace)
+            look = partial(complete, line, where[1], chat.tree, chat.last_session, chat.folder)
             # folders are read on a thread: one may be far away
             found = await anyio.to_thread.run_sync(look) if "@" in line else look()
             if where == self.prompt.cursor_location:

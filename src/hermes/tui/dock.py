@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from hermes.chat.render import columns, cost, duration, fitting, one_line
+from hermes.chat.render import columns, cost, duration, fitted, one_line
 from hermes.chat.tree_text import MARKS, doing
 from hermes.core.messages import Usage
 from hermes.core.views import TaskView, TreeView
@@ -44,7 +44,7 @@ def dock_lines(
     ]
     parts.append(cost(total))
     head = f"{'▸' if folded else '▾'} tasks: " + " · ".join(part for part in parts if part)
-    lines = [head + "   F8 folds · Ctrl+T all" if width > columns(head) + 26 else _cut(head, width)]
+    lines = [head + "   F8 folds · Ctrl+T all" if width > columns(head) + 26 else fitted(head, width)]
     if folded:
         return lines
     living.sort(key=lambda view: (view.phase != "approval", view.state != "running"))  # else in their order: none jumps
@@ -64,16 +64,10 @@ def _row(tree: TreeView, view: TaskView, now: float, width: int) -> str:
     right = "  ".join(tail)
     left = f"  {MARKS.get(view.state, '?')} {one_line(view.label or view.goal, 200) or view.task_id}"
     room = width - columns(right) - 5  # a long name leaves half of it to what the task does
-    what = _cut(doing(view), max(room // 2, room - columns(left), 10))
-    left = _cut(left, max(10, room - columns(what)))
+    what = fitted(doing(view), max(room // 2, room - columns(left), 10))
+    left = fitted(left, max(10, room - columns(what)))
     space = max(2, width - columns(left) - columns(what) - columns(right) - 3)
     return f"{left} · {what}{' ' * space}{right}".rstrip()
-
-
-def _cut(text: str, width: int) -> str:
-    if columns(text) <= width:
-        return text
-    return text[: fitting(text, max(1, width - 1))].rstrip() + "…"
 
 
 class Dock(Static):

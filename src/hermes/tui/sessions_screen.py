@@ -75,10 +75,7 @@ class SessionList(LineList):
 
 
 def _fit(text: str, width: int) -> str:
-    line = one_line(text, 400)
-    if cell_len(line) > width > 1:
-        line = set_cell_size(line, width - 1).rstrip() + "…"
-    return set_cell_size(line, width)
+    return set_cell_size(one_line(text, width), width)
 
 
 class SessionsScreen(SideScreen):
@@ -279,7 +276,7 @@ class SessionsScreen(SideScreen):
             )
 
     async def _export(self, session_id: str, name: str) -> None:
-        path = Path(self.host.chat.workspace, name).expanduser()
+        path = Path(self.host.chat.folder, name).expanduser()
         form = path.suffix[1:].lower()
         if await anyio.to_thread.run_sync(path.exists):
             self.say(f"{path} is there already; nothing was written. Give another name")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from hermes.chat.render import duration, one_line, quantity
+from hermes.chat.render import duration, fitted, one_line, quantity
 from hermes.chat.tree_text import MARKS, doing
 from hermes.core.views import TaskView
 from hermes.tui.line_list import Cell, LineList
@@ -167,9 +167,7 @@ class TreeList(LineList):
 
 def _cut(text: str, width: int) -> str:
     """A text in exactly so many columns; what is cut off is marked."""
-    if cell_len(text) > width > 1:
-        text = set_cell_size(text, width - 1).rstrip() + "…"
-    return set_cell_size(text, width)
+    return set_cell_size(fitted(text, width), width)
 
 
 def _fit(text: str, column: _Column) -> str:
