@@ -1,8 +1,9 @@
 """An engine that shares rollouts out among processes, each with a loop, a runtime and a journal of its own.
 
 The run stays where it is: it plans, writes and counts. A process that dies costs nothing but the step it was in:
-another takes its place and its journal, and goes on with the rollouts it had. A rollout over which one after the other
-dies is given up. What a process does inside is the ordinary engine's.
+another takes its place and its journal, and goes on with the rollouts it had; where the journal is lost with its
+machine, they are done again. A rollout over which one after the other dies is given up. What a process does inside is
+the ordinary engine's, and where it runs is its `link`'s.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import asynccontextmanager
 
 import anyio
-import anyio.abc
+import msgspec
 
 from hermes.batch import wire
 from hermes.batch.attempt import failure
 from hermes.batch.identity import session_name
+from hermes.batch.link import Connect, Link
 from hermes.batch.rollout import RolloutRequest, RolloutResult
-from hermes.core.errors import OperatorError, TryLater, UsageError
+from hermes.core.errors import HermesError, OperatorError, TryLater, UsageError
 from hermes.core.model import ModelProfile
 
 __all__ = ["ProcessEngine", "open_processes"]
@@ -28,7 +30,7 @@ DEATHS = 3
 OPENING = 60.0
 #: Seconds that a stopped rollout gets to end its commands.
 STOP_GRACE = 5.0
-#: Seconds that a process gets to end by itself at the end of the run; killed, it loses nothing that is not kept.
+#: Seconds that the processes get to end by themselves at the end of the run; killed, they lose nothing that is kept.
 END_GRACE = 1.5
 
 
@@ -50,13 +52,13 @@ class _Job:
 
 
 class _Worker:
-    """One place for a process, whichever fills it. `begin` is its first line, `command` what starts it."""
+    """One place for a process, whichever fills it. `begin` is its first line, `connect` what starts it."""
 
-    def __init__(self, begin: wire.Begin, command: Sequence[str], say: Callable[[str], None]) -> None:
+    def __init__(self, begin: wire.Begin, connect: Connect, say: Callable[[str], None]) -> None:
         self._begin = begin
-        self._command = command
+        self._connect = connect
         self._say = say
-        self._process: anyio.abc.Process | None = None
+        self._link: Link | None = None
         self._ready = anyio.Event()
         self._sending = anyio.Lock()
         self.gone = anyio.Event()
@@ -84,7 +86,7 @@ class _Worker:
         self._ready.set()
         self.gone.set()
         for job in list(self.jobs.values()):
-            self._end(job.number, broken=self.refused.text if self.refused is not None else "")
+            self._end(job.number, broken=self.refused.text if self.refused is not None else "it has ended")
 
     def aloud(self, say: Callable[[str], None]) -> None:
         """From now on `say` takes what this place has to say."""
@@ -92,27 +94,25 @@ class _Worker:
 
     async def _live(self, first: bool) -> None:
         """One process from its start to its end."""
-        async with await anyio.open_process(self._command, stderr=None, start_new_session=True) as process:
-            self._process = process
-            try:
-                await self._tell(self._begin)
-                await self._listen(process, first)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
-                pass  # it died; what that means is decided by whoever waits for it
-            finally:
-                self._process = None
-                with anyio.CancelScope(shield=True), anyio.move_on_after(END_GRACE / 3):
-                    if process.stdin is not None:
-                        await process.stdin.aclose()
-                    await process.wait()
-                if process.returncode is None:
-                    process.kill()
+        begin = self._begin
+        if self.opened is not None:
+            begin = msgspec.structs.replace(begin, journal=self.opened.journal)
+        try:
+            async with self._connect(not first) as link:
+                self._link = link
+                await self._tell(begin)
+                await self._listen(link, first)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
+            pass  # it died; what that means is decided by whoever waits for it
+        except HermesError as error:  # none can be had for this place
+            self.refused = wire.Refused(text=str(error), code=error.exit_code)
+        finally:
+            self._link = None
 
-    async def _listen(self, process: anyio.abc.Process, first: bool) -> None:
-        assert process.stdout is not None
+    async def _listen(self, link: Link, first: bool) -> None:
         rest: list[bytes] = []
-        async for chunk in process.stdout:
-            head, newline, tail = chunk.partition(b"\n")
+        while True:
+            head, newline, tail = (await link.receive()).partition(b"\n")
             while newline:
                 await self._hear(wire.decode_to_run(b"".join((*rest, head))), first)
                 rest = []
@@ -157,18 +157,21 @@ class _Worker:
         """The process died: its rollouts go on in the next one."""
         self._before, self.beat = self.spent, wire.Beat(tokens=0, cost_usd=0.0)
         count = len(self.jobs)
-        self._say(f"process {self._begin.number} died; another takes its place and goes on with its {count} rollouts")
+        host = self.opened.host if self.opened is not None else ""
+        where = f" on {host}" if host else ""
+        self._say(
+            f"process {self._begin.number}{where} died; another takes its place and goes on with its {count} rollouts"
+        )
         for job in list(self.jobs.values()):
             job.deaths += 1
             if job.deaths >= DEATHS:
                 self._end(job.number, failure("crashed", f"{DEATHS} processes died while they carried it out"))
 
     async def _tell(self, message: wire.ToWorker) -> None:
-        process = self._process
-        if process is None or process.stdin is None:
-            return
-        async with self._sending:
-            await process.stdin.send(wire.encode(message))
+        link = self._link
+        if link is not None:
+            async with self._sending:
+                await link.send(wire.encode(message))
 
     async def tell(self, message: wire.ToWorker) -> None:
         """Send a message, if the process lives; one that takes its place is told what counts by then."""
@@ -184,10 +187,10 @@ class _Worker:
     async def close(self) -> None:
         """Let the process end: it reads the end of its input."""
         self.closing = True
-        process = self._process
-        if process is not None and process.stdin is not None:
+        link = self._link
+        if link is not None:
             async with self._sending:
-                await process.stdin.aclose()
+                await link.close()
 
 
 class ProcessEngine:
@@ -258,19 +261,41 @@ class ProcessEngine:
         while True:
             await self._news.wait()
             self._news = anyio.Event()
-            while self._to_tell:
-                worker, message = self._to_tell.pop(0)
-                await worker.tell(message)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send what was said in passing so far."""
+        while self._to_tell:
+            worker, message = self._to_tell.pop(0)
+            await worker.tell(message)
 
     async def run(self, request: RolloutRequest) -> RolloutResult:
         """Have one rollout carried out. Cancelled, its process stops it where it stands."""
         name = session_name(request.key, request.attempt)
-        worker = next((one for one in self._workers if name in one.names), None)
-        worker = worker or min(self._workers, key=lambda one: len(one.jobs))
+        while True:
+            worker = self._choose(name)
+            job = await self._ask(worker, name, request)
+            if job.result is not None:
+                return job.result
+            # The place is given up: the others do what it had to.
+            if worker.refused is None or all(one.gone.is_set() for one in self._workers):
+                raise OperatorError(job.broken or "the process that carried a rollout out has ended")
+            worker.names.discard(name)
+
+    def _choose(self, name: str) -> _Worker:
+        """Who has begun a rollout, else who has the least to do."""
+        there = [one for one in self._workers if not one.gone.is_set()] or self._workers
+        return next((one for one in there if name in one.names), None) or min(there, key=lambda one: len(one.jobs))
+
+    async def _ask(self, worker: _Worker, name: str, request: RolloutRequest) -> _Job:
+        """Have a worker carry a rollout out; returns when it has ended, or the worker has."""
         self._number += 1
         job = _Job(self._number, request)
         worker.jobs[job.number] = job
         worker.names.add(name)
+        if worker.gone.is_set():
+            worker.jobs.pop(job.number)
+            job.end(broken=worker.refused.text if worker.refused is not None else "")
         try:
             await worker.tell(wire.run_message(job.number, request))
             await job.ended.wait()
@@ -280,26 +305,28 @@ class ProcessEngine:
                 await job.ended.wait()
             worker.jobs.pop(job.number, None)
             raise
-        if job.result is None:
-            raise OperatorError(job.broken or "the process that carried a rollout out has ended")
-        return job.result
+        return job
 
 
 @asynccontextmanager
 async def open_processes(
     begins: Sequence[wire.Begin],
-    command: Sequence[str],
+    connects: Sequence[Connect],
     *,
     say: Callable[[str], None],
     redact: Callable[[bytes], bytes],
 ) -> AsyncIterator[ProcessEngine]:
-    """Start a process for each of `begins` and yield their engine.
+    """Start a process for each of `begins` by the one of `connects` in the same place, and yield their engine.
 
     Raises:
         UsageError, OperatorError, TryLater: as the engine of one of them; nothing was run.
     """
-    workers = [_Worker(begin, command, say if begin.number == 0 else _nobody) for begin in begins]
+    workers = [
+        _Worker(begin, connect, say if begin.number == 0 else _nobody)
+        for begin, connect in zip(begins, connects, strict=True)
+    ]
     failure: Exception | None = None
+    engine: ProcessEngine | None = None
     async with anyio.create_task_group() as group:
         for worker in workers:
             group.start_soon(worker.run)
@@ -319,6 +346,8 @@ async def open_processes(
             failure = error
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(END_GRACE):
+                if engine is not None:
+                    await engine.flush()
                 for worker in workers:
                     await worker.close()
                 for worker in workers:

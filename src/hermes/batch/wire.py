@@ -41,12 +41,19 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="is", omit_d
 
 
 class Begin(_Message, frozen=True, kw_only=True, tag="begin"):
-    """The first line: which of the processes it is, and what it opens its engine with."""
+    """The first line: which of the processes it is, and what it opens its engine with.
+
+    With `away` it works for the run of this id from another machine: `carried` are settings and keys in the place of
+    those of a home, and `journal` is the one that the process before it had.
+    """
 
     number: int
     data_dir: str
     settings: Mapping[str, Any]
     options: Mapping[str, Any]
+    away: str = ""
+    carried: Mapping[str, Any] = {}
+    journal: str = ""
 
 
 class Run(_Message, frozen=True, kw_only=True, tag="run"):
@@ -76,12 +83,15 @@ class Keep(_Message, frozen=True, kw_only=True, tag="keep"):
 
 
 class Opened(_Message, frozen=True, kw_only=True, tag="opened"):
-    """The engine is open; `begun` are its half-done rollouts."""
+    """The engine is open; `begun` are its half-done rollouts. Away from the run, `journal` is where they stand, on the
+    machine `host`."""
 
     model: str
     profile: ModelProfile
     toolsets: dict[str, tuple[str, ...]]
     begun: tuple[str, ...] = ()
+    journal: str = ""
+    host: str = ""
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):

@@ -13,6 +13,7 @@ import msgspec
 from hermes.batch.announcing import announced
 from hermes.batch.execute import RuntimeEngine
 from hermes.batch.folder import RunFolder
+from hermes.batch.link import pipes
 from hermes.batch.processes import open_processes
 from hermes.batch.rollout import Engine
 from hermes.batch.settings import BatchSettings, check_routing
@@ -127,8 +128,8 @@ class BatchEngine:
             )
             for number in range(settings.processes)
         ]
-        command = [sys.executable, "-m", "hermes.cli.batch_worker"]
-        async with open_processes(begins, command, say=self._say, redact=Redactor(secrets).json_bytes) as engine:
+        connects = [pipes([sys.executable, "-m", "hermes.cli.batch_worker"])] * len(begins)
+        async with open_processes(begins, connects, say=self._say, redact=Redactor(secrets).json_bytes) as engine:
             yield engine
 
     def price_of(self, settings: BatchSettings) -> tuple[str, ModelProfile]:
