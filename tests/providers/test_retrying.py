@@ -152,3 +152,31 @@ async def test_a_rate_limit_is_never_taken_for_a_conversation_that_is_too_long(v
     async with served([faults.rate_limited("1", words)] * 3, profile=ModelProfile(window=100)) as (model, _):
         error = await failure_of(Retrying(model), ask("word " * 1_000))
     assert error.reason == "rate_limit"
+
+
+async def test_what_fails_while_the_network_comes_back_uses_no_attempt_up(virtual_clock: VirtualClock) -> None:
+    steps = [
+        failure("suspended"),
+        failure("unreachable", retryable=False, permanent=True),
+        *(failure("timeout") for _ in range(6)),
+        reply("ok"),
+    ]
+    model = ScriptedModel("m", steps)
+    deltas = await deltas_of(Retrying(model, attempts=1, woke=lambda: virtual_clock.elapsed < 60), ask())
+    assert [(item.attempt, item.wait) for item in restarts(deltas)] == [
+        (1, wait) for wait in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0)
+    ]
+    assert folded(deltas).text == "ok"
+    model.assert_complete()
+
+
+async def test_a_network_that_stays_away_fails_as_ever(virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [failure("unreachable") for _ in range(30)])
+    error = await failure_of(Retrying(model, attempts=2, woke=lambda: virtual_clock.elapsed < 60), ask())
+    assert error.reason == "unreachable" and 60 <= virtual_clock.elapsed < 75
+
+
+async def test_what_the_provider_refuses_counts_also_after_a_sleep(virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [failure("rate_limit") for _ in range(3)])
+    await failure_of(Retrying(model, attempts=2, woke=lambda: True), ask())
+    assert len(model.requests) == 2

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import anyio
 
-__all__ = ["RowClock"]
+from hermes.runtime.standstill import SUSPENSION
 
-#: Seconds between two ticks above which nobody was running.
-SUSPENDED = 30.0
+__all__ = ["RowClock"]
 
 
 class RowClock:
@@ -33,7 +32,7 @@ class RowClock:
 
     def tick(self, gap: float) -> None:
         """`gap` seconds have passed since the last tick."""
-        if self._limit is None or gap > SUSPENDED:
+        if self._limit is None or gap > SUSPENSION:
             return
         for key in self._ran:
             self._ran[key] += gap

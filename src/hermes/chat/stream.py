@@ -38,6 +38,8 @@ __all__ = ["Narrator"]
 
 #: Above so many living tasks the calls of children are no longer told one by one.
 CROWD = 8
+#: Seconds within which requests that are asked again belong to the same suspension.
+SAME_WAKING = 10.0
 _SPAWNING = frozenset({"delegate_task", "spawn_agent", "spawn_parallel", "delegate_task_async"})
 _EMOJI = {"terminal": "💻", "process": "💻", "read_file": "📖", "write_file": "✍️", "patch": "🔧"}
 _EMOJI |= {"search_files": "🔎", "todo": "📋"}
@@ -55,6 +57,7 @@ class Narrator:
         self._progress = progress
         self._last_tool: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._woke = 0.0
 
     def tell(self, envelope: Envelope) -> None:
         """Say what an event means, if anything."""
@@ -69,6 +72,10 @@ class Narrator:
             self.life(view, event)
         else:
             text = _weather(event)
+            if isinstance(event, RetryWaiting) and event.reason == "suspended":
+                if (envelope.at - self._woke) < SAME_WAKING:
+                    return  # said for the first of the many whose requests were dropped
+                self._woke, child = envelope.at, False
             if text:
                 self._say(f"{_lead(view)}{text}" + (f" [{view.task_id}]" if child else ""))
 
@@ -133,7 +140,9 @@ def _lead(view: TaskView) -> str:
 def _weather(event: Event) -> str:
     """Waits, limits, refusals: what is not a call and not a task's life; empty for anything else."""
     if isinstance(event, RetryWaiting):
-        why = f": {one_line(event.message, 120)}" if event.message else ""
+        why = f": {one_line(event.message, 160)}" if event.message else ""
+        if event.reason == "suspended":
+            return f"⏳ what was asked is asked again{why}"
         return f"⏳ {event.reason}, attempt {event.attempt} in {event.seconds:.0f} s{why}"
     if isinstance(event, QuotaWaiting):
         provider = event.provider or "the provider"

@@ -54,6 +54,7 @@ from hermes.runtime.control import Control
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime, running
 from hermes.runtime.spec import ModelChoice
+from hermes.runtime.standstill import Standstill
 from hermes.runtime.supervisor import Policy, Supervisor
 from hermes.runtime.taping import HEARD, Tape
 from hermes.runtime.task import Task
@@ -180,13 +181,16 @@ async def _assembled(
     settings, home = parts.loaded.settings, parts.loaded.home
     keys = KeyPools(parts)
     keys.on_secret = redactor.add
+    standstill = Standstill(parts.awake)
     catalog = Catalog(
         settings.models,
         attempts=settings.agent.api_max_retries,
         fewer=FEWER_ATTEMPTS if settings.fallbacks else {},
         cache=place / "cache" / "embedded-check",
+        woke=standstill.lately,
     )
     web = Web(parts, redactor, catalog.session)
+    standstill.noticed += [catalog.session.drop, web.drop]
     places = Places(parts, redactor, store, owner, _state_dir(parts), place / "cache" / "sandbox")
     try:
         parts = with_cassette(await _with_model(parts, catalog))
@@ -202,7 +206,7 @@ async def _assembled(
             async with (
                 observing(parts, runtime, delegation, redactor, catalog),
                 answering(parts, runtime, owner) as beside,
-                running(runtime, watchdog=parts.watchdog, beside=(*beside, *sharing)),
+                running(runtime, standstill=standstill if parts.watchdog else None, beside=(*beside, *sharing)),
             ):
                 yield Assembly(
                     runtime=runtime,

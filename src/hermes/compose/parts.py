@@ -18,6 +18,7 @@ from hermes.runtime.cassette import Cassette
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime
 from hermes.runtime.spec import ModelChoice
+from hermes.runtime.standstill import awake_clock
 from hermes.runtime.taping import Tape
 from hermes.runtime.workspaces import Workspaces
 from hermes.store.ops import Store
@@ -36,8 +37,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     written. `observed` says that a person follows the run: live transcripts are written, the configured
     notifications sent, and old sessions removed once a day. `seat` is a worker's place at its card (None: by
     the variables of the environment). `wrap_store` puts something between runtime and journal
-    (a test's store that fails). `record` is the file to which every reply and result is kept, `replay` is the cassette
-    from which all of them come."""
+    (a test's store that fails). The `watchdog` finds what blocks the loop, and by `awake`, a clock that goes on while
+    the machine sleeps, that nothing ran at all. `record` is the file to which every reply and result is kept, `replay`
+    is the cassette from which all of them come."""
 
     loaded: Loaded
     endpoint: Endpoint
@@ -56,6 +58,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     state_root: Path | None = None
     wrap_store: Callable[[Store], Store] = _as_it_is
     watchdog: bool = True
+    awake: Callable[[], float] = awake_clock
     seat: Seat | None = None
     clock: Clock = SystemClock()
     hold: Hold = NO_HOLD

@@ -42,6 +42,10 @@ class Web:
             SearchToolset(searcher, clean=redactor.text),
         )
 
+    def drop(self, seconds: float) -> None:
+        """Use no connection again that was open before nothing ran for `seconds`."""
+        self._pages.drop(seconds)
+
     async def close(self) -> None:
         """Close the connections to pages. Safe to call twice."""
         await self._pages.close()

@@ -106,6 +106,7 @@ ModelErrorReason = Literal[
     "content_policy_blocked",
     "format_error",
     "malformed_response",
+    "suspended",
     "unknown",
 ]
 

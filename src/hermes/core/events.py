@@ -218,7 +218,8 @@ class NoticeDelivered(_Event, frozen=True, kw_only=True, tag="notice.delivered")
 
 
 class RetryWaiting(_Event, frozen=True, kw_only=True, tag="retry.waiting"):
-    """A failed model call will be asked again after `seconds`."""
+    """A failed model call will be asked again after `seconds`. With `reason` suspended it did not fail: nothing ran for
+    a while (sleep, SIGSTOP), its connection was dropped, and no attempt is used up."""
 
     attempt: int
     reason: str

@@ -146,12 +146,14 @@ class Stop(msgspec.Struct, frozen=True, gc=False, tag="stop"):
 
 
 class Restarted(msgspec.Struct, frozen=True, gc=False, tag="restarted"):
-    """What came so far belongs to a lost attempt: drop it. `usage` estimates what the lost attempt cost."""
+    """What came so far belongs to a lost attempt: drop it. `usage` estimates what the lost attempt cost; `message` is
+    for people, where `reason` does not say it all."""
 
     attempt: int
     reason: str
     wait: float = 0.0
     usage: Usage = Usage()
+    message: str = ""
 
 
 class Announced(msgspec.Struct, frozen=True, tag="announced"):

@@ -336,7 +336,9 @@ class Turns:
             self._emit(ThinkingDeltaEvent(text=delta.text))
         elif isinstance(delta, Restarted):
             self._emit(StreamRestarted(attempt=delta.attempt, reason=delta.reason))
-            self._emit(RetryWaiting(attempt=delta.attempt, reason=delta.reason, seconds=delta.wait))
+            self._emit(
+                RetryWaiting(attempt=delta.attempt, reason=delta.reason, seconds=delta.wait, message=delta.message)
+            )
         elif isinstance(delta, Announced):
             self._emit(delta.event)
 

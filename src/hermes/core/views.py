@@ -208,7 +208,10 @@ class TaskView:
             self.phase, self.phase_detail = "quota", f"{event.seconds:.0f} s {event.provider}".rstrip()
 
     def _retry(self, event: RetryWaiting, at: float) -> None:
-        self.phase, self.phase_detail = "quota", f"retry {event.attempt} in {event.seconds:.0f} s: {event.reason}"
+        if event.seconds <= 0:  # it is asked at once
+            self.phase, self.phase_detail = "model", ""
+        else:
+            self.phase, self.phase_detail = "quota", f"retry {event.attempt} in {event.seconds:.0f} s: {event.reason}"
 
     def _asked(self, event: ApprovalAsked, at: float) -> None:
         self.phase, self.phase_detail = "approval", event.what

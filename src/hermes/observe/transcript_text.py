@@ -104,6 +104,8 @@ def _budget(event: BudgetWarned) -> str:
 
 
 def _retry(event: RetryWaiting) -> str:
+    if event.reason == "suspended":
+        return f"asks again: {_cut(event.message)}"
     return f"waits {event.seconds:.1f}s and asks again ({event.reason}): {_cut(event.message)}".rstrip(" :")
 
 

@@ -48,6 +48,7 @@ class Catalog:
         attempts: how often a call is made at most.
         fewer: the same by the reason of the failure, where that is less.
         cache: a file that remembers that the local model's file is whole.
+        woke: whether the machine woke from a sleep a moment ago.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class Catalog:
         attempts: int = 3,
         fewer: Mapping[str, int] = {},  # noqa: B006 - never changed
         cache: Path | None = None,
+        woke: Callable[[], bool] = lambda: False,
     ) -> None:
         self._overrides = overrides
         self._attempts = attempts
         self._fewer = fewer
         self._cache = cache
+        self._woke = woke
         self._session = HttpSession()
         self._models: dict[tuple[str, str, str, str], Model] = {}
         self._servers: dict[str, EmbeddedServer] = {}
@@ -78,11 +81,11 @@ class Catalog:
         model = self._models.get(key)
         if model is None:
             inner = self._embedded(name) if is_embedded(name) else self._remote(name, endpoint, keys)
-            self._models[key] = model = Retrying(inner, attempts=self._attempts, fewer=self._fewer)
+            self._models[key] = model = Retrying(inner, attempts=self._attempts, fewer=self._fewer, woke=self._woke)
         return model
 
     @property
-    def session(self) -> SessionSource:
+    def session(self) -> HttpSession:
         """Gives the process's one client session."""
         return self._session
 

@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from hermes.core.errors import ModelError, ModelErrorReason
+from hermes.providers.flights import Dropped
 from hermes.providers.http import StreamTimeout
 from hermes.providers.retry_after import parse_retry_after
 
@@ -93,13 +94,14 @@ _ADVICE: dict[ModelErrorReason, str] = {
     "content_policy_blocked": "The provider refuses this content; change the request.",
     "format_error": "The endpoint does not accept this request; check its address and wire format (`api_mode`).",
     "malformed_response": "Ask again; if it stays, check the address and its wire format (`api_mode`).",
+    "suspended": "The connection was dropped; ask again.",
     "unknown": "Check the address: it usually ends in /v1.",
 }
 _PERMANENT: frozenset[ModelErrorReason] = frozenset(
     {"auth", "auth_permanent", "billing", "model_not_found", "provider_policy_blocked"}
 )
 _RETRYABLE: frozenset[ModelErrorReason] = frozenset(
-    {"rate_limit", "overloaded", "server_error", "timeout", "unreachable", "malformed_response", "unknown"}
+    {"rate_limit", "overloaded", "server_error", "timeout", "unreachable", "malformed_response", "suspended", "unknown"}
 )
 
 
@@ -302,6 +304,8 @@ def connection_error(origin: Origin, error: Exception, *, started: bool) -> Mode
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
         return error_of(origin, "unreachable", f"no connection to {host}", _said_by_system(cause))
+    if isinstance(error, Dropped):
+        return error_of(origin, "suspended", str(error), advice=f"The request to {host} was dropped.")
     if isinstance(error, StreamTimeout):
         what = f"{host} sent {error}"
         return error_of(origin, "timeout", what)

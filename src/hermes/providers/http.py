@@ -17,6 +17,8 @@ import msgspec
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
 
+from hermes.providers.flights import Flights
+
 __all__ = [
     "Body",
     "HttpSession",
@@ -91,6 +93,8 @@ class HttpSession:
         self._keep_alive = keep_alive
         self._trust_env = trust_env
         self._session: aiohttp.ClientSession | None = None
+        self._left: list[aiohttp.ClientSession] = []
+        self.flights = Flights()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(self) -> aiohttp.ClientSession:
@@ -116,11 +120,24 @@ class HttpSession:
     def _unlimited(self) -> aiohttp.BaseConnector:
         return aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keep_alive)
 
+    def drop(self, seconds: float) -> None:
+        """Drop every request of a model that is under way, and use no connection again that was open before.
+
+        For a process that did not run for `seconds`: servers close what is silent for long, and a machine that slept
+        never hears of it. Idle connections close by themselves within the time that they are kept.
+        """
+        if self._session is not None:
+            self._left.append(self._session)
+            self._session = None
+        self.flights.drop(seconds)
+
     async def close(self) -> None:
         """Close every connection. May be called twice."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions, self._left = [*self._left, self._session], []
+        self._session = None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
 
 class _Outgoing(BytesPayload):

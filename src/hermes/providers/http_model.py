@@ -28,7 +28,18 @@ from hermes.providers.classify import Origin, connection_error, error_of, error_
 from hermes.providers.effort import checked_effort
 from hermes.providers.endpoint import Endpoint
 from hermes.providers.event_reply import EventReply
-from hermes.providers.http import Body, Outgoing, SessionSource, StreamLimits, StreamTimeout, get_answer, outgoing, post
+from hermes.providers.flights import Dropped, Flight, Flights
+from hermes.providers.http import (
+    Body,
+    HttpSession,
+    Outgoing,
+    SessionSource,
+    StreamLimits,
+    StreamTimeout,
+    get_answer,
+    outgoing,
+    post,
+)
 from hermes.providers.names import matching, nearest, spellings
 from hermes.providers.sampling import SAMPLING, refuse_sampling, refused_sampling
 
@@ -76,6 +87,7 @@ class HttpModel(ABC):
         self._asked_as = name
         self._name = name
         self._session_source = session_source
+        self.flights = session_source.flights if isinstance(session_source, HttpSession) else Flights()
         self._headers = self.request_headers()
         self._bad_header = any(ord(character) < 32 for character in "".join(self._headers.values()))
         self._host = endpoint.host
@@ -315,6 +327,7 @@ class _HttpStream:
         self._ready: list[Delta] = []
         self._body: Body | None = None
         self._reply: EventReply | None = None
+        self._flight = Flight(model.flights)
         self._stopped = False
         self._silent = False  # the end of the body was waited for once already, in vain
 
@@ -345,11 +358,11 @@ class _HttpStream:
             if self._stopped:
                 raise StopAsyncIteration
             try:
-                await self._advance()
+                await self._flight.step(self._advance)
             except BaseException as error:
                 if self._body is not None:
                     self._body.close()
-                if isinstance(error, (aiohttp.ClientError, OSError, StreamTimeout)):
+                if isinstance(error, (aiohttp.ClientError, OSError, StreamTimeout, Dropped)):
                     started = self._body is not None and self._body.started
                     raise connection_error(self._origin, error, started=started) from error
                 raise

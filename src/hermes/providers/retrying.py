@@ -2,7 +2,8 @@
 
 Before each further attempt it yields `Restarted`, so that whoever folds the deltas drops the lost ones, a view shows
 the wait, and what the lost attempt cost is counted. It changes nothing in the request and knows no keys; an error that
-waiting does not cure is raised at once.
+waiting does not cure is raised at once. A request that was dropped because the machine slept is asked again without
+using up an attempt, and so is what fails while its network comes back.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Self
 import anyio
 import msgspec
 
-from hermes.core.errors import ModelError
+from hermes.core.errors import ModelError, ModelErrorReason
 from hermes.core.messages import Assistant, Interrupted, Notice, Steer, Summary, ToolResult, Usage, User, plain_text
 from hermes.core.model import (
     Announced,
@@ -37,6 +38,10 @@ from hermes.providers.wrapping import Wrapping
 __all__ = ["Backoff", "Meter", "Retrying", "estimate_input"]
 
 _TEXTS = frozenset((TextDelta, ThinkingDelta, CallArguments))
+#: What a network that is not back yet looks like.
+_OFFLINE: frozenset[ModelErrorReason] = frozenset({"unreachable", "timeout"})
+#: The longest wait, in seconds, for a network that comes back.
+OFFLINE_CAP = 8.0
 #: Characters a token stands for, on average, where nobody counted.
 CHARS_PER_TOKEN = 4
 
@@ -129,6 +134,7 @@ class Retrying(Wrapping):
         backoff: how long to wait between them.
         jitter: gives a number between 0 and 1, so that many tasks do not ask again in the same instant.
         sleep: waits; cancelled like any await.
+        woke: whether the machine woke from a sleep a moment ago.
     """
 
     def __init__(
@@ -140,6 +146,7 @@ class Retrying(Wrapping):
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        woke: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(inner)
         self.attempts = max(1, attempts)
@@ -147,6 +154,7 @@ class Retrying(Wrapping):
         self.backoff = backoff
         self.jitter = jitter
         self.sleep = sleep
+        self.woke = woke
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
         """Open one reply, over as many attempts as it takes."""
@@ -160,6 +168,7 @@ class _RetryingStream:
         self._context: AbstractAsyncContextManager[AsyncIterator[Delta]] | None = None
         self._deltas: AsyncIterator[Delta] | None = None
         self._attempt = 1
+        self._offline = 0
         self._wait = 0.0
         self._meter = Meter()
 
@@ -208,10 +217,19 @@ class _RetryingStream:
         if context is not None:
             await context.__aexit__(type(error), error, error.__traceback__)
         retrying = self._retrying
-        attempts = min(retrying.attempts, retrying.fewer.get(error.reason, retrying.attempts))
-        if not error.retryable or error.permanent or self._meter.stopped or self._attempt >= attempts:
+        suspended = error.reason == "suspended"
+        if self._meter.stopped:
             raise error
-        self._wait = retrying.backoff.wait(error, self._attempt, retrying.jitter())
-        self._attempt += 1
+        if suspended:
+            self._wait, self._offline = 0.0, 0
+        elif error.reason in _OFFLINE and retrying.woke():
+            self._wait = min(retrying.backoff.unreachable_base * 2.0**self._offline, OFFLINE_CAP)
+            self._offline += 1
+        else:
+            attempts = min(retrying.attempts, retrying.fewer.get(error.reason, retrying.attempts))
+            if not error.retryable or error.permanent or self._attempt >= attempts:
+                raise error
+            self._wait = retrying.backoff.wait(error, self._attempt, retrying.jitter())
+            self._attempt += 1
         usage, self._meter = self._meter.lost(self._request, retrying.profile), Meter()
-        return Restarted(self._attempt, error.reason, self._wait, usage)
+        return Restarted(self._attempt, error.reason, self._wait, usage, str(error) if suspended else "")

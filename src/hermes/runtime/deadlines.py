@@ -1,4 +1,7 @@
-"""Limits of time: a task's wall clock, and how long it may go without a step. They hold in whatever phase it is in."""
+"""Limits of time: a task's wall clock, and how long it may go without a step. They hold in whatever phase it is in.
+
+A gap between two looks that is longer than any delay was a suspension (sleep, SIGSTOP): limits do not run through it.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,13 @@ from anyio.abc import TaskGroup
 from hermes.core.events import TaskPhase
 from hermes.core.views import TreeView
 from hermes.runtime.diagnosis import diagnose, running_coroutines
+from hermes.runtime.standstill import SUSPENSION
 from hermes.runtime.task import StopReason, Task
 
 __all__ = ["TICK", "Deadlines"]
 
 #: Seconds between looks at clocks and activity.
 TICK = 0.25
-#: A gap between two looks that is longer than this was a suspension (sleep, SIGSTOP): limits do not run through it.
-SUSPENSION = 30.0
 
 
 class Deadlines:

@@ -37,6 +37,7 @@ from hermes.runtime.outside import NOBODY
 from hermes.runtime.rows import queued_event, task_row
 from hermes.runtime.session import Session
 from hermes.runtime.spec import SpawnRequest, TaskSpec
+from hermes.runtime.standstill import Standstill
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
 from hermes.runtime.watchdog import Watchdog
@@ -172,15 +173,18 @@ class Runtime:
 
 @asynccontextmanager
 async def running(
-    runtime: Runtime, *, watchdog: bool = True, beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+    runtime: Runtime,
+    *,
+    standstill: Standstill | None = None,
+    beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
 ) -> AsyncIterator[Runtime]:
     """Run the runtime's tasks, and what is to run `beside` them, for the length of a block; what still runs at its end
-    is suspended, not ended. What the block raises leaves as it is."""
+    is suspended, not ended. What the block raises leaves as it is. With a `standstill` the loop is watched."""
     failure: Exception | None = None
     async with anyio.create_task_group() as group:
         runtime.supervisor.start(group)
-        if watchdog:
-            group.start_soon(Watchdog(lambda seconds, where: _stalled(runtime, seconds, where)).run)
+        if standstill is not None:
+            group.start_soon(Watchdog(lambda seconds, where: _stalled(runtime, seconds, where), standstill).run)
         for each in beside:
             group.start_soon(each)
         try:
