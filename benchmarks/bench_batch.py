@@ -71,7 +71,12 @@ async def ours(base_url: str, rows: int, recorded: Path | None = None) -> dict[s
         @asynccontextmanager
         async def open_engine(_: BatchSettings) -> AsyncIterator[Engine]:
             async with runtime(
-                folder, base_url, {}, model=model, journal=folder / "run.db", state_root=folder / "state"
+                folder,
+                base_url,
+                {},
+                model=model,
+                journal=folder / "run.db",
+                state_root=folder / "data" / "bench" / "state",
             ) as opened:
                 choice = ModelChoice(name=MODEL, provider="custom", base_url=base_url)
                 engine = RuntimeEngine(

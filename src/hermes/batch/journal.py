@@ -69,8 +69,8 @@ class RolloutJournal:
 
     def remove(self, name: str) -> None:
         """Remove a session with all that belongs to it. Its tasks run no more."""
-        self._there.discard(name)
-        if self._store.keeps:
+        if name in self._there:
+            self._there.discard(name)
             self._store.submit(Unit(ops=(DeleteSession(session_id=name, unfinished=True),)))
 
     async def read(self, name: str, trace: Trace) -> Begun | None:

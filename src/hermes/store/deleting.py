@@ -1,13 +1,14 @@
-"""Taking a session out of the database, inside the transaction of its unit. Touches no file but the database."""
+"""Taking sessions out of the database, inside the transaction of their units. Touches no file but the database."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 from hermes.store.ops import DeleteSession
 from hermes.store.refusals import unfinished
 
-__all__ = ["KEPT", "empty_session"]
+__all__ = ["DELETE", "KEPT", "delete_sessions"]
 
 #: Whether a task `t` has to stay: it has not ended, or nobody was told of its end.
 KEPT = (
@@ -17,24 +18,36 @@ KEPT = (
 _TASKS = "(SELECT task_id FROM tasks WHERE session_id = ?1)"
 
 
-def empty_session(db: sqlite3.Connection, op: DeleteSession) -> None:
-    """Delete everything that belongs to a session but its own row.
+#: Of a session, in order.
+_DELETIONS = (
+    *(f"DELETE FROM {table} WHERE task_id IN {_TASKS}" for table in ("segments", "entries", "calls", "inbox")),
+    f"DELETE FROM deliveries WHERE child_id IN {_TASKS}",
+    "DELETE FROM events WHERE session_id = ?1",
+    "DELETE FROM tasks WHERE session_id = ?1",
+)
+DELETE = "DELETE FROM sessions WHERE session_id = ?1"
+
+
+def delete_sessions(db: sqlite3.Connection, ops: Sequence[DeleteSession]) -> None:
+    """Delete sessions with everything that belongs to them.
 
     Raises:
-        StoreError: something of it is unfinished or unseen, and `op` does not say that it goes too.
+        StoreError: something of one is unfinished or unseen, and its `op` does not say that it goes too.
     """
-    key = (op.session_id,)
-    if not op.unfinished:
-        if db.execute(f"SELECT 1 FROM tasks AS t WHERE t.session_id = ?1 AND {KEPT} LIMIT 1", key).fetchone():
-            raise unfinished(op)
+    for op in ops:
+        if not op.unfinished:
+            found = db.execute(f"SELECT 1 FROM tasks AS t WHERE t.session_id = ?1 AND {KEPT} LIMIT 1", (op.session_id,))
+            if found.fetchone():
+                raise unfinished(op)
     # What was said is to be gone from the file, not only from its index.
     db.execute("PRAGMA secure_delete = ON")
-    prompts = db.execute(f"SELECT DISTINCT prompt FROM segments WHERE task_id IN {_TASKS}", key).fetchall()
-    for table in ("segments", "entries", "calls", "inbox"):
-        db.execute(f"DELETE FROM {table} WHERE task_id IN {_TASKS}", key)
-    db.execute(f"DELETE FROM deliveries WHERE child_id IN {_TASKS}", key)
-    db.execute("DELETE FROM events WHERE session_id = ?1", key)
-    db.execute("DELETE FROM tasks WHERE session_id = ?1", key)
+    keys = [(op.session_id,) for op in ops]
+    prompts: set[tuple[str]] = set()
+    for key in keys:
+        prompts.update(db.execute(f"SELECT DISTINCT prompt FROM segments WHERE task_id IN {_TASKS}", key))
+    for statement in _DELETIONS:
+        db.executemany(statement, keys)
     db.executemany(
-        "DELETE FROM prompts WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM segments WHERE prompt = ?1)", prompts
+        "DELETE FROM prompts WHERE hash = ?1 AND NOT EXISTS (SELECT 1 FROM segments WHERE prompt = ?1)", list(prompts)
     )
+    db.executemany(DELETE, keys)

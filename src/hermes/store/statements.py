@@ -12,6 +12,7 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from msgspec.structs import astuple
 
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import StoreError
-from hermes.store.deleting import empty_session
+from hermes.store.deleting import DELETE, delete_sessions
 from hermes.store.ops import (
     AddEntry,
     AddEvent,
@@ -197,7 +198,7 @@ _STEPS: dict[type[Any], _Step] = {
     AdoptTasks: _Step(16, _ADOPT, astuple, must_change=True),
     ReopenTask: _Step(18, _REOPEN, astuple, first=_Step(17, _UNDELIVER, lambda op: (op.task_id,))),
     ShowDelivery: _Step(19, _SHOW, astuple, _DELIVERIES, lambda op: op.child_id),
-    DeleteSession: _Step(20, "DELETE FROM sessions WHERE session_id = ?1", lambda op: (op.session_id,)),
+    DeleteSession: _Step(20, DELETE, lambda op: (op.session_id,)),
     SetTaskSpec: _Step(21, "UPDATE tasks SET spec = ?2 WHERE task_id = ?1", astuple),
 }
 _ADD_TASK = _STEPS[AddTask].order
@@ -225,7 +226,7 @@ def _grouped(units: Sequence[Unit | EventRow]) -> list[list[_Params]] | None:
 
     Rows of different tables and different rows of one table do not see each other. So grouping is safe as long as no
     row is touched by a statement that runs earlier than one that touched it before, and no fence stands before the task
-    that it names is made. Adoption, reopening and deletion touch rows they do not name, so they are never grouped.
+    that it names is made. Adoption, reopening and deletion touch rows they do not name, so they stand for themselves.
     """
     rows: list[list[_Params]] = [[] for _ in range(len(_ORDERED))]
     seen: list[dict[Any, int]] = [{} for _ in range(_TABLES)]
@@ -259,27 +260,43 @@ def _fences_hold(db: sqlite3.Connection, fences: Iterable[Fence]) -> bool:
 
 
 def _apply_grouped(db: sqlite3.Connection, units: Sequence[Unit | EventRow]) -> bool:
-    """Apply all units at once; False if any of them is refused or the order matters."""
+    """Apply all units at once, between deletions that is; False if any of them is refused or the order matters."""
     try:
-        groups = _grouped(units)
-        if groups is None:
-            return False
-        for order, step in _ORDERED:
-            rows = groups[order]
-            if rows:
-                changed = db.executemany(step.sql, rows).rowcount
-                if step.must_change and changed < len(rows):
-                    return False
-        return _fences_hold(db, {fence for unit in units if isinstance(unit, Unit) for fence in unit.fences})
-    except _OWN:
+        for deletes, run in groupby(units, _is_deletion):
+            if deletes:
+                ops = [op for unit in run if isinstance(unit, Unit) for op in unit.ops if isinstance(op, DeleteSession)]
+                delete_sessions(db, ops)
+            elif not _apply_run(db, list(run)):
+                return False
+        return True
+    except (*_OWN, StoreError):
         return False  # whose error it is comes out when each unit is applied by itself
+
+
+def _is_deletion(unit: Unit | EventRow) -> bool:
+    """Whether it deletes sessions and does nothing else. A batch run deletes as many as it begins."""
+    return isinstance(unit, Unit) and not unit.fences and all(isinstance(op, DeleteSession) for op in unit.ops)
+
+
+def _apply_run(db: sqlite3.Connection, units: Sequence[Unit | EventRow]) -> bool:
+    groups = _grouped(units)
+    if groups is None:
+        return False
+    for order, step in _ORDERED:
+        rows = groups[order]
+        if rows:
+            changed = db.executemany(step.sql, rows).rowcount
+            if step.must_change and changed < len(rows):
+                return False
+    return _fences_hold(db, {fence for unit in units if isinstance(unit, Unit) for fence in unit.fences})
 
 
 def _apply_op(db: sqlite3.Connection, op: Op) -> None:
     try:
         step = _STEPS[type(op)]
         if isinstance(op, DeleteSession):
-            empty_session(db, op)
+            delete_sessions(db, (op,))
+            return
         if step.first is not None:
             db.execute(step.first.sql, step.first.params(op))
         changed = db.execute(step.sql, step.params(op)).rowcount
