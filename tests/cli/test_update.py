@@ -16,8 +16,16 @@ from typing import Any
 
 import pytest
 
-from hermes.cli.installation import Installation, Version, change_commands, environment, find_installation, newest
-from hermes.core.errors import OperatorError
+from hermes.cli.installation import (
+    Installation,
+    Version,
+    change_commands,
+    environment,
+    find_installation,
+    following,
+    newest,
+)
+from hermes.core.errors import OperatorError, UsageError
 from hermes.environments.process import DEPTH
 from hermes.store.hosting import host_alive
 from hermes.testing.faults import Fault
@@ -309,7 +317,11 @@ def test_a_tree_goes_on_under_the_next_version_and_the_way_back_is_open(
 @pytest.mark.timeout(400)
 def test_a_version_that_does_not_start_is_taken_back(machine: Machine, needs_tool: Callable[[str], Path]) -> None:
     install(machine, "checkout", {}, needs_tool)
-    author = machine.base / "author"
+    author, checkout = machine.base / "author", machine.base / "checkout"
+
+    def head() -> bytes:
+        return subprocess.run(("git", "-C", str(checkout), "rev-parse", "HEAD"), capture_output=True, check=True).stdout
+
     machine.publish()
     (author / "src/hermes/runtime/host.py").write_text("raise RuntimeError('half a release')\n", encoding="utf-8")
     for words in (("commit", "--quiet", "-am", "broken"), ("push", "--quiet")):
@@ -318,6 +330,62 @@ def test_a_version_that_does_not_start_is_taken_back(machine: Machine, needs_too
     assert ran.code == 1 and "half a release" in ran.err and "did not start" in ran.err
     assert machine.version() == "0.1.0"
     machine.done("host", "--status")
+    lock = author / "requirements.lock"  # what it needs cannot be had: the first step worked, the second does not
+    lock.write_text("-r no-such-file.txt\n", encoding="utf-8")
+    for words in (("add", "--all"), ("commit", "--quiet", "-m", "needs"), ("push", "--quiet")):
+        machine.tool("git", "-C", str(author), *words)
+    before = head()
+    ran = machine.run("update")
+    assert ran.code == 1 and "no-such-file.txt" in ran.err, ran.err
+    assert head() == before and machine.version() == "0.1.0"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_another_branch_is_followed_and_left_again(machine: Machine, needs_tool: Callable[[str], Path]) -> None:
+    install(machine, "checkout", {}, needs_tool)
+    in_author, in_checkout = (("git", "-C", str(machine.base / name)) for name in ("author", "checkout"))
+    machine.tool(*in_author, "switch", "--quiet", "--create", "next")
+    package = machine.base / "author/src/hermes/__init__.py"
+    package.write_text(package.read_text().replace('"0.1.0"', '"0.2.0"'), encoding="utf-8")
+    machine.tool(*in_author, "commit", "--quiet", "-am", "what comes next")
+    machine.tool(*in_author, "push", "--quiet", "origin", "next")
+
+    def on() -> str:
+        asked = subprocess.run((*in_checkout, "branch", "--show-current"), capture_output=True, check=True)
+        return asked.stdout.decode().strip()
+
+    machine.done("-m", "test-model", "chat", "-q", "part one")
+    assert "that is the newest" in machine.done("update").out
+    wrong = machine.run("update", "--branch", "nowhere")
+    assert wrong.code == 2 and "origin has no branch 'nowhere'; it has main, next." in wrong.err
+    assert "0.2.0" in machine.done("update", "--check", "--branch", "next").out
+    assert "--create next --track origin/next" in machine.done("update", "--plan", "--branch=next").out
+    assert (on(), machine.version()) == ("main", "0.1.0")
+
+    ran = machine.done("update", "--branch", "next", "--backup")
+    assert (on(), machine.version()) == ("next", "0.2.0")
+    assert f"{machine.home / 'runtime.db'} is copied to " in ran.err and list(machine.home.glob("runtime.db.v*"))
+    assert "that is the newest" in machine.done("update").out
+    machine.done("update", "--rollback")
+    assert (on(), machine.version()) == ("main", "0.1.0")
+    machine.tool(*in_checkout, "switch", "--quiet", "--detach")
+    machine.done("update", "--branch", "next")
+    assert (on(), machine.version()) == ("next", "0.2.0")
+    machine.done("update", "--rollback")
+    assert (on(), machine.version()) == ("", "0.1.0")
+
+
+def test_a_branch_is_followed_where_the_tool_can_do_that(tmp_path: Path) -> None:
+    asked = {"vcs": "git", "commit_id": "1f", "requested_revision": "0123456789" * 4}
+    git = found(tmp_path, record=json.dumps({"url": "https://host/x.git", "vcs_info": asked}))
+    assert git.wanted == "hermes-tasktree @ git+https://host/x.git"  # the way back named a commit
+    assert following(git, "next").wanted.endswith("x.git@next")
+    with pytest.raises(UsageError, match="from a git repository"):
+        following(found(tmp_path), "next")
+    (tmp_path / "uv-receipt.toml").touch()
+    with pytest.raises(UsageError, match=r"uv tool install --force '.*x\.git@next'"):
+        following(found(tmp_path, record=json.dumps({"url": "https://host/x.git", "vcs_info": asked})), "next")
 
 
 def test_what_a_checkout_has_of_its_own_is_not_touched(machine: Machine, needs_tool: Callable[[str], Path]) -> None:
@@ -382,7 +450,10 @@ def test_an_environment_of_uv_has_no_pip_and_needs_none(tmp_path: Path, needs_to
 def test_contradictions_are_refused(hermes: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     assert hermes("update", "--check", "--plan").code == 2
     assert hermes("update", "--wait", "--restart").code == 2
-    assert "not supported" in hermes("update", "--channel", "beta").err
+    assert hermes("update", "--rollback", "--branch", "next").code == 2
+    for option in ("--channel=beta", "--set-channel=beta", "--install-id", "--gateway", "--no-backup"):
+        ran = hermes("update", option)
+        assert ran.code == 2 and option.partition("=")[0] in ran.err and "not supported" not in ran.err
     monkeypatch.setenv(DEPTH, "1")
     ran = hermes("update")
     assert ran.code == 2 and "cannot update the program that runs it" in ran.err

@@ -25,7 +25,18 @@ import msgspec
 import hermes
 from hermes.core.errors import OperatorError, UsageError
 
-__all__ = ["PACKAGE", "Installation", "Version", "change_commands", "environment", "find_installation", "newest", "run"]
+__all__ = [
+    "PACKAGE",
+    "Installation",
+    "Version",
+    "branch_of",
+    "change_commands",
+    "environment",
+    "find_installation",
+    "following",
+    "newest",
+    "run",
+]
 
 PACKAGE = "hermes-tasktree"
 Kind = Literal["checkout", "uv", "pipx", "pip"]
@@ -34,6 +45,7 @@ PATIENCE = 120.0
 _NEW = re.compile(r"(?:Would install|\+).*?\bhermes[-_]tasktree(?:==|-)(\d[^\s,(]*)")
 _OUTDATED = re.compile(r"^hermes-tasktree v(\S+) \[latest: (\S+)\]", re.MULTILINE)
 _PROGRAM_VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 #: A change of these files in a checkout means that what it needs may have changed.
 _NEEDS = ("requirements.lock", "pyproject.toml")
 
@@ -50,7 +62,8 @@ class Version(msgspec.Struct, frozen=True):
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
     """One installation: `place` is the checkout, or the environment. `folder` is one that the package was built from,
-    `origin` a repository, such as `git+https://…`, with the `branch` that was asked for."""
+    `origin` a repository, such as `git+https://…`. `branch` is the one that is to be followed; empty where it is the
+    one that is followed already."""
 
     kind: Kind
     place: Path
@@ -141,7 +154,8 @@ def _from_record(record: str, plain: Installation) -> Installation:
         return msgspec.structs.replace(
             plain,
             origin=f"{asked['vcs']}+{source['url']}",
-            branch=asked.get("requested_revision") or "",
+            # A commit is what the way back leaves behind; nothing newer ever comes of it.
+            branch="" if _COMMIT.fullmatch(revision := asked.get("requested_revision") or "") else revision,
             version=Version(number, asked["commit_id"]),
         )
     if "dir_info" in source:
@@ -150,6 +164,29 @@ def _from_record(record: str, plain: Installation) -> Installation:
         commit = _git(top, "rev-parse", "HEAD") if top is not None else ""
         return msgspec.structs.replace(found, version=Version(number, commit))
     return plain
+
+
+def branch_of(installation: Installation) -> str:
+    """The branch that a checkout is on, HEAD for none; empty where there is no checkout."""
+    top = installation.checkout
+    return _git(top, "rev-parse", "--abbrev-ref", "HEAD") if top is not None else ""
+
+
+def following(installation: Installation, branch: str) -> Installation:
+    """The installation, to follow another branch from now on.
+
+    Raises:
+        UsageError: it comes from no repository, or only the tool that installed it can do that.
+    """
+    if installation.checkout is None and not installation.origin:
+        raise UsageError(f"--branch is for what comes from a git repository, and this is {installation}.")
+    if installation.checkout is None and installation.kind != "pip":
+        how = {"uv": "uv tool install --force", "pipx": "pipx install --force"}[installation.kind]
+        raise UsageError(
+            f"{installation.kind} keeps which branch it follows, and changes it by installing anew: "
+            f"{how} '{PACKAGE} @ {installation.origin}@{branch}'"
+        )
+    return msgspec.structs.replace(installation, branch=branch)
 
 
 def newest(installation: Installation) -> Version | None:
@@ -198,13 +235,15 @@ def _newest_commit(installation: Installation, top: Path) -> Version:
     if dirty := _git(top, "status", "--porcelain", "--untracked-files=no"):
         files = ", ".join(line.split(maxsplit=1)[-1] for line in dirty.splitlines()[:5])
         raise UsageError(f"the checkout {top} has changes of its own ({files}). Commit or take them back, then update.")
+    if installation.branch:
+        return _version_of(top, _branch_there(top, installation.branch))
     try:
         upstream = _git(top, "rev-parse", "--abbrev-ref", "@{upstream}")
     except OperatorError:
         branch = _git(top, "rev-parse", "--abbrev-ref", "HEAD")
         raise OperatorError(
             f"the checkout {top} is on {branch!r}, which follows no other branch. `git branch --set-upstream-to "
-            "origin/main` (or `git switch main`) says where updates come from."
+            "origin/main` (or `hermes update --branch main`) says where updates come from."
         ) from None
     _git(top, "fetch", "--quiet")
     if int(_git(top, "rev-list", "--count", "@{upstream}..HEAD")):
@@ -215,15 +254,53 @@ def _newest_commit(installation: Installation, top: Path) -> Version:
             f"the checkout {top} has commits that {upstream} has not, so it cannot simply be moved on. Rebase or merge "
             "them yourself."
         )
-    found = _PROGRAM_VERSION.search(_git(top, "show", "@{upstream}:src/hermes/__init__.py"))
-    return Version(found[1] if found is not None else "unknown", _git(top, "rev-parse", "@{upstream}"))
+    return _version_of(top, "@{upstream}")
+
+
+def _branch_there(top: Path, branch: str) -> str:
+    """Fetch, and return what the other side has under this name.
+
+    Raises:
+        UsageError: nothing, or the branch of this name here has commits of its own.
+    """
+    _git(top, "fetch", "--quiet", "origin")
+    names = _git(top, "for-each-ref", "--format=%(refname)", "refs/remotes/origin", f"refs/heads/{branch}").split()
+    there = f"refs/remotes/origin/{branch}"
+    if there not in names:
+        known = [name.removeprefix("refs/remotes/origin/") for name in names if name.startswith("refs/remotes/origin/")]
+        raise UsageError(
+            f"origin has no branch {branch!r}; it has {', '.join(name for name in known if name != 'HEAD')[:500]}."
+        )
+    if f"refs/heads/{branch}" in names and int(_git(top, "rev-list", "--count", f"{there}..refs/heads/{branch}")):
+        raise UsageError(
+            f"the branch {branch} of {top} has commits that origin has not, so it cannot simply be moved on. Rebase or "
+            "merge them yourself."
+        )
+    return there
+
+
+def _version_of(top: Path, commit: str) -> Version:
+    found = _PROGRAM_VERSION.search(_git(top, "show", f"{commit}:src/hermes/__init__.py"))
+    return Version(found[1] if found is not None else "unknown", _git(top, "rev-parse", commit))
+
+
+def _switch(top: Path, branch: str, commit: str) -> list[tuple[str, ...]]:
+    """The command that has a checkout stand on a branch; none if it does."""
+    if not branch or branch == _git(top, "rev-parse", "--abbrev-ref", "HEAD"):
+        return []
+    if branch == "HEAD":
+        return [("git", "-C", str(top), "switch", "--quiet", "--detach", commit)]
+    new = not _git(top, "for-each-ref", f"refs/heads/{branch}")
+    made = ("--create", branch, "--track", f"origin/{branch}") if new else (branch,)
+    return [("git", "-C", str(top), "switch", "--quiet", *made)]
 
 
 def change_commands(installation: Installation, target: Version | None, *, back: bool = False) -> list[tuple[str, ...]]:
-    """The commands that bring `target`; `back`: an earlier version, named exactly."""
+    """The commands that bring `target`; `back`: an earlier version, named exactly, on `branch` if that is named."""
     commands: list[tuple[str, ...]] = []
     top = installation.checkout
     if top is not None and target is not None:
+        commands += _switch(top, installation.branch, target.commit)
         move = ("reset", "--keep") if back else ("merge", "--ff-only", "--quiet")
         commands.append(("git", "-C", str(top), *move, target.commit))
     if installation.kind == "checkout":

@@ -34,6 +34,7 @@ __all__ = [
     "GlobalOptions",
     "Names",
     "Sources",
+    "arguments_of",
     "merged",
     "home_of",
     "face_options",
@@ -50,13 +51,15 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings and keys of one invocation, read once. `variables` are the environment and `.env` together."""
+    """Settings and keys of one invocation, read once. `variables` are the environment and `.env` together, `environ` is
+    the environment alone."""
 
     loaded: Loaded
     options: GlobalOptions
     pool: tuple[PoolEntry, ...]
     keys: tuple[Key, ...]
     variables: dict[str, str]
+    environ: Mapping[str, str] = {}
 
     def endpoint(self, base_url: str = "", api_key: str = "") -> Endpoint:
         """The server to ask. Raises as `hermes.credentials.find_endpoint`."""
@@ -99,6 +102,7 @@ def open_sources(options: GlobalOptions, environ: Mapping[str, str] | None = Non
         pool=pool,
         keys=find_keys(environ, loaded.dotenv, pool, loaded.inherited),
         variables={**loaded.dotenv, **environ},
+        environ=environ,
     )
 
 
@@ -223,25 +227,41 @@ def merged(options: GlobalOptions, **given: Any) -> GlobalOptions:
     return msgspec.structs.replace(options, **known)
 
 
+def arguments_of(options: GlobalOptions) -> list[str]:
+    """The options of a run as arguments before a command, for another process of this program that acts likewise."""
+    found: list[str] = []
+    for flag, value in (("-m", options.model), ("--provider", options.provider), ("--reasoning", options.reasoning)):
+        found += [flag, value] if value else []
+    found += ["-t", ",".join(options.toolsets)] if options.toolsets is not None else []
+    if options.max_turns != UNSET:
+        found += ["--max-turns", "unlimited" if options.max_turns is None else str(options.max_turns)]
+    found += ["--run-budget", f"{options.run_budget:g}"] if options.run_budget is not None else []
+    found += ["--yolo"] if options.yolo else []
+    return found + (["--allow-host-commands"] if options.host_commands else [])
+
+
 def face_options(command: _Command) -> _Command:
     """`--tui` and `--cli`, as `face`: `tui`, `cli`, or None."""
     command = click.option("--cli", "face", flag_value="cli", default=None, help="Converse line by line.")(command)
     return click.option("--tui", "face", flag_value="tui", default=None, help="Converse on the full screen.")(command)
 
 
-def refused(**names: str) -> Callable[[_Command], _Command]:
-    """Refuse options by name instead of calling them unknown: `refused(worktree="-w --worktree")`.
+def refused(**names: str | tuple[str, str]) -> Callable[[_Command], _Command]:
+    """Refuse options by name instead of calling them unknown: `refused(worktree="-w --worktree")`, or with the reason:
+    `refused(identity=("--install-id", "there is none."))`.
 
     They are options of other programs of this name; ignoring one would do something else than was asked for.
     """
 
     def decorate(command: _Command) -> _Command:
         for declared in names.values():
-            spellings = declared.split()
+            spelled, reason = (declared, "") if isinstance(declared, str) else declared
+            spellings = spelled.split()
 
-            def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+            def refuse(context: click.Context, parameter: click.Parameter, value: Any, why: str = reason) -> None:
                 if value is not None:
-                    raise click.UsageError(f"{parameter.opts[-1]} is not supported in this release.", context)
+                    said = why or "is not supported in this release."
+                    raise click.UsageError(f"{parameter.opts[-1]} {said}", context)
 
             command = click.option(
                 *spellings,

@@ -21,19 +21,30 @@ import click
 import msgspec
 
 from hermes.chat.render import printable
-from hermes.cli.installation import Installation, Version, change_commands, find_installation, newest, run
+from hermes.cli.installation import (
+    Installation,
+    Version,
+    branch_of,
+    change_commands,
+    find_installation,
+    following,
+    newest,
+    run,
+)
 from hermes.cli.options import GlobalOptions, home_of, options_of, refused
 from hermes.cli.standing_aside import Aside, go_on, homes, running, stand_aside, stop_runs, stop_serving, wait_for_all
 from hermes.config import Home
 from hermes.core.errors import OperatorError, TryLater, UsageError
 from hermes.environments.process import DEPTH
-from hermes.store.copying import copies, layout_of, put_back
+from hermes.kanban.boards import FILE, shared_root
+from hermes.store.copying import copies, copy_aside, layout_of, put_back
 
 __all__ = ["update"]
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The last update. `layouts` are the numbers of the journals' layouts before it, by profile."""
+    """The last update. `layouts` are the numbers of the journals' layouts before it, by profile; `branch` is the one
+    that a checkout was on, HEAD for none."""
 
     kind: str
     place: str
@@ -41,10 +52,11 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     after: Version
     at: float
     layouts: dict[str, int]
+    branch: str = ""
 
 
 @click.command(
-    epilog="\b\nExamples:\n  hermes update --check\n  hermes update --plan\n  hermes update --restart\n"
+    epilog="\b\nExamples:\n  hermes update --check\n  hermes update --plan --branch next\n  hermes update --restart\n"
     "  hermes update --rollback"
 )
 @click.option("--check", is_flag=True, help="Say whether there is a newer version; nothing is changed.")
@@ -53,11 +65,30 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--wait", is_flag=True, help="Wait until the running processes have ended by themselves.")
 @click.option("--restart", is_flag=True, help="Have them finish their step and stop; their work goes on afterwards.")
 @click.option("-y", "--yes", is_flag=True, help="As --restart, and agree to what --rollback asks.")
-@refused(backup="--backup", channel="--channel", choose="--set-channel", identity="--install-id", branch="--branch",
-         gateway="--gateway", unsafe="--no-backup")  # fmt: skip
+@click.option("--branch", metavar="NAME", help="Follow this branch of the repository from now on.")
+@click.option("--backup", is_flag=True, help="Copy journals and boards also where their layout stays as it is.")
+@refused(
+    channel=("--channel", "is not known: versions come in one line. --branch follows another branch."),
+    choose=("--set-channel", "is not known: versions come in one line. --branch follows another branch."),
+    identity=("--install-id", "is not known: installations have no number, and nothing is reported."),
+    gateway=("--gateway", "is not needed: --restart stops everything of the home that runs, and lets it go on."),
+    unsafe=(
+        "--no-backup",
+        "is refused: a journal is copied only before its layout changes, and --rollback needs that.",
+    ),
+)
 @click.pass_context
 def update(
-    context: click.Context, /, check: bool, plan: bool, rollback: bool, wait: bool, restart: bool, yes: bool
+    context: click.Context,
+    /,
+    check: bool,
+    plan: bool,
+    rollback: bool,
+    wait: bool,
+    restart: bool,
+    yes: bool,
+    branch: str | None,
+    backup: bool,
 ) -> int:
     """Bring the newest version, by whatever installed this one: git, uv, pipx or pip.
 
@@ -67,6 +98,8 @@ def update(
     """
     if sum((check, plan, rollback)) > 1 or (wait and (restart or yes)):
         raise UsageError("--check, --plan and --rollback exclude each other, and so do --wait and --restart.")
+    if rollback and (branch is not None or backup):
+        raise UsageError("--branch and --backup go with an update, not with --rollback.")
     if os.environ.get(DEPTH):
         raise UsageError("a command of a task cannot update the program that runs it. Do it in a terminal.")
     home = home_of(context)
@@ -74,15 +107,17 @@ def update(
     work = _Work(options_of(context), home, installation)
     if rollback:
         return work.return_to(_read(home, installation), wait=wait, restart=restart, yes=yes)
+    if branch is not None:
+        work.installation = installation = following(installation, branch)
     target = newest(installation)
     if check:
         return work.say_whether(target)
-    if target == installation.version:
+    if target == installation.version and (branch is None or work.branch in ("", branch)):
         click.echo(f"{installation}: that is the newest")
         return 0
     if plan:
         return work.say_plan(target)
-    return work.bring(target, wait=wait, restart=restart or yes)
+    return work.bring(target, wait=wait, restart=restart or yes, backup=backup)
 
 
 class _Work:
@@ -92,6 +127,7 @@ class _Work:
         self.options = options
         self.home = home
         self.installation = installation
+        self.branch = branch_of(installation)
 
     def say_whether(self, target: Version | None) -> int:
         """`--check`."""
@@ -122,20 +158,28 @@ class _Work:
         click.echo("hermes update --rollback returns")
         return 0
 
-    def bring(self, target: Version | None, *, wait: bool, restart: bool) -> int:
+    def bring(self, target: Version | None, *, wait: bool, restart: bool, backup: bool) -> int:
         """Update, and let what ran go on."""
         commands = change_commands(self.installation, target)
         click.echo(f"{self.installation}: {target or 'what is there now'} is brought")
         layouts = self._layouts()
         with _lock(self.home), self._nobody_else(wait=wait, restart=restart) as outcome:
-            self._run(commands)
+            if backup:
+                self._copy()
+            what = "the new version could not be brought"
             try:
+                self._run(commands)
+                what = "the new version did not start"
                 number = self._starts()
-            except OperatorError as error:
-                _say(f"hermes: {error} Returning to {self.installation.version}.")
-                self._run(change_commands(self.installation, self.installation.version, back=True))
+            except (OperatorError, KeyboardInterrupt) as error:
+                _say(f"hermes: {error or 'interrupted.'} Returning to {self.installation.version}.")
+                self._run(self._back(self.installation.version, self.branch))
                 self._restore(layouts)
-                raise OperatorError(f"the new version did not start; hermes {self._starts()} is back.") from error
+                said = f"{what}; hermes {self._starts()} is back."
+                if isinstance(error, KeyboardInterrupt):
+                    _say(f"hermes: {said}")
+                    raise
+                raise OperatorError(said) from error
             if target is not None and number != target.number:
                 raise OperatorError(
                     f"the commands succeeded, and yet hermes {number} is what starts, not {target.number}; see what "
@@ -149,6 +193,7 @@ class _Work:
                 after=after,
                 at=time.time(),
                 layouts=layouts,
+                branch=self.branch,
             )
             self.home.prepare(self.home.root / "run")
             _record_file(self.home).write_bytes(msgspec.json.encode(record))
@@ -178,7 +223,7 @@ class _Work:
                     raise TryLater("--yes agrees to that.")
                 click.confirm("Go on?", abort=True)
         with _lock(self.home), self._nobody_else(wait=wait, restart=restart or yes, back=bool(older)) as outcome:
-            self._run(change_commands(self.installation, record.before, back=True))
+            self._run(self._back(record.before, record.branch))
             self._restore(record.layouts)
             number = self._starts()
             if number != record.before.number:
@@ -186,6 +231,19 @@ class _Work:
             _record_file(self.home).unlink(missing_ok=True)
             click.echo(f"hermes {Version(number, record.before.commit)} is installed again")
         return outcome.code
+
+    def _back(self, version: Version, branch: str) -> list[tuple[str, ...]]:
+        named = msgspec.structs.replace(self.installation, branch=branch)
+        return change_commands(named, version, back=True)
+
+    def _copy(self) -> None:
+        """`--backup`: while nobody writes."""
+        boards = shared_root(self.home.root, os.environ)
+        files = [*(each.database for each in homes(self.home)), boards / FILE, *boards.glob(f"kanban/boards/*/{FILE}")]
+        for path in files:
+            layout = layout_of(path)
+            if layout is not None:
+                _say(f"{path} is copied to {copy_aside(path, layout)}")
 
     def _layouts(self) -> dict[str, int]:
         found = {each.profile: layout_of(each.database) for each in homes(self.home)}
