@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from hermes.cli.kanban_parts import dispatcher_of, open_board_of
+from hermes.cli.options import GlobalOptions, open_sources
 from tests.cli.conftest import Ran
 
 Hermes = Callable[..., Ran]
@@ -44,6 +47,23 @@ def test_what_changes_a_board_answers_in_json(hermes: Hermes, hermes_home: Path,
     assert answer("log", card)["lines"] == []
     assert answer("boards", "rm", "web")["deleted"] is False
     assert hermes("profile", "use", "default", "--json").out.split() == ["{", '"profile":', '"default"', "}"]
+
+
+def test_a_board_is_served_with_what_was_said_before_the_command(hermes: Hermes, hermes_home: Path) -> None:
+    said = ["-m", "m/1", "--provider", "openai", "--reasoning", "low", "-t", "file", "--max-turns", "7", "--yolo"]
+    hermes("profile", "create", "lead")
+    unit = hermes(*said, "-p", "lead", "--allow-host-commands", "kanban", "daemon", "--print-systemd").out
+    (line,) = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    given = shlex.split(line.removeprefix("ExecStart="))[3:]
+    assert given == ["-p", "lead", *said, "--allow-host-commands", "kanban", "--board", "default", "daemon"]
+    assert f"Environment=HERMES_HOME={hermes_home}\n" in unit
+    opened = open_board_of(open_sources(GlobalOptions(model="m/1", yolo=True)))
+    with opened.board:
+        dispatcher = dispatcher_of(opened, lambda line: None)
+        assert dispatcher.lock.take()
+        holder = dispatcher.lock.holder()
+        dispatcher.lock.release()
+    assert holder is not None and holder.arguments == ("-m", "m/1", "--yolo")
 
 
 def test_who_serves_a_board_is_told_in_json(hermes: Hermes, hermes_home: Path) -> None:

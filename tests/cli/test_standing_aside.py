@@ -24,6 +24,7 @@ from hermes.cli.standing_aside import (
     go_on,
     living,
     running,
+    serving,
     stand_aside,
     stop_runs,
     stop_serving,
@@ -122,7 +123,7 @@ def test_a_conversation_that_waits_for_its_person_is_left_resumable_and_not_take
 
 
 def test_a_board_is_not_served_meanwhile_and_then_is_again(place: Place) -> None:
-    began = place.run("-m", "test-model", "kanban", "daemon", "--detach")
+    began = place.run("-m", "test-model", "--yolo", "kanban", "daemon", "--detach")
     assert began.code == 0, began.err
     home, aside, said = find_home({"HERMES_HOME": str(place.home)}), Aside(), list[str]()
     try:
@@ -132,6 +133,9 @@ def test_a_board_is_not_served_meanwhile_and_then_is_again(place: Place) -> None
         assert running(home) == [] and aside.boards == ["default"]
         assert go_on(Path(sys.executable), home, aside, said.append), said
         assert said == ["the board default is served again"] and len(running(home)) == 1
+        ((_, lock),) = serving(home)
+        holder = lock.holder()
+        assert holder is not None and holder.arguments == ("-m", "test-model", "--yolo"), "as it was before"
     finally:
         place.run("kanban", "daemon", "--stop")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -16,10 +15,18 @@ import click
 import msgspec
 
 import hermes
-from hermes.cli.kanban_parts import OpenedBoard, dispatcher_of, open_named, refuse_in_task
+from hermes.cli.kanban_parts import (
+    OpenedBoard,
+    dispatcher_of,
+    open_named,
+    refuse_in_task,
+    serving_options,
+    stop_on_signals,
+)
 from hermes.core.errors import OperatorError, UsageError
 from hermes.kanban.board_lock import BoardLock
 from hermes.kanban.dispatcher import Passed
+from hermes.kanban.launching import Outliving
 from hermes.kanban.reasons import when
 
 __all__ = ["daemon", "dispatch"]
@@ -27,7 +34,7 @@ __all__ = ["daemon", "dispatch"]
 #: Exit code when another dispatcher serves the board.
 BUSY = 3
 #: Seconds in which a detached dispatcher has to have begun.
-BEGINS = 20.0
+BEGINS = 60.0
 
 
 _ONCE = """\b
@@ -160,8 +167,7 @@ def _stop(lock: BoardLock, opened: OpenedBoard) -> str:
 def _serve(opened: OpenedBoard) -> int:
     dispatcher = dispatcher_of(opened, _say)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop_on_signals(stop)
     if not dispatcher.lock.take():
         holder = dispatcher.lock.holder()
         _say(f"stands by: process {holder.pid if holder else '?'} serves the board")
@@ -185,13 +191,12 @@ def _detach(context: click.Context, opened: OpenedBoard, lock: BoardLock) -> str
     log = _log(opened)
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     home = opened.sources.loaded.home
-    command = [sys.executable, "-m", "hermes.cli.main", *_options(opened), "kanban", "--board", opened.slug, "daemon"]
-    environ = {**os.environ, "HERMES_HOME": str(home.path)}
+    environ = {**os.environ, "HERMES_HOME": str(home.root)}
     folders = [str(Path(hermes.__file__).parents[1]), environ.get("PYTHONPATH", "")]
     environ["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
     with open(log, "ab") as out:
-        process = subprocess.Popen(
-            command,
+        process = Outliving(
+            _command(opened),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -207,11 +212,10 @@ def _detach(context: click.Context, opened: OpenedBoard, lock: BoardLock) -> str
     return f"process {holder.pid or process.pid} serves the board; log {log}; end it: hermes kanban daemon --stop"
 
 
-def _options(opened: OpenedBoard) -> list[str]:
-    options = opened.sources.options
-    found = ["-m", options.model] if options.model else []
-    found += ["--provider", options.provider] if options.provider else []
-    return found + (["--allow-host-commands"] if options.host_commands else [])
+def _command(opened: OpenedBoard) -> list[str]:
+    """What serves the board with everything that was said on this command line."""
+    options = serving_options(opened.sources)
+    return [sys.executable, "-m", "hermes.cli.main", *options, "kanban", "--board", opened.slug, "daemon"]
 
 
 def _last_line(path: Path) -> str:
@@ -221,13 +225,13 @@ def _last_line(path: Path) -> str:
 
 def _unit(opened: OpenedBoard) -> str:
     home = opened.sources.loaded.home
-    command = shlex.join([sys.executable, "-m", "hermes.cli.main", "kanban", "--board", opened.slug, "daemon"])
+    command = shlex.join(_command(opened)).replace("%", "%%")
     return f"""[Unit]
 Description=Hermes board {opened.slug}
 After=network-online.target
 
 [Service]
-Environment={shlex.quote(f"HERMES_HOME={home.path}")}
+Environment={shlex.quote(f"HERMES_HOME={home.root}").replace("%", "%%")}
 ExecStart={command}
 Restart=on-failure
 RestartSec=10

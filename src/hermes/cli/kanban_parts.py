@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import click
 import msgspec
 
-from hermes.cli.options import Sources, open_sources, options_of
+from hermes.cli.options import Sources, arguments_of, open_sources, options_of
+from hermes.config.home import DEFAULT_PROFILE
 from hermes.core.errors import UsageError
 from hermes.environments.process import DEPTH
 from hermes.kanban.board import CLAIM_SECONDS, Board
@@ -31,6 +34,8 @@ __all__ = [
     "refuse_in_task",
     "refuse_worker",
     "repository_of",
+    "serving_options",
+    "stop_on_signals",
 ]
 
 
@@ -97,6 +102,16 @@ def for_board(sources: Sources, environ: Mapping[str, str]) -> Sources:
     return msgspec.structs.replace(sources, loaded=msgspec.structs.replace(sources.loaded, settings=settings))
 
 
+def stop_on_signals(stop: threading.Event) -> dict[signal.Signals, Any]:
+    """Set `stop` on INT and TERM; returns the handlers that were there before."""
+
+    def handle(*_: object) -> None:
+        # By another thread: setting it here would wait for ever where this thread is just about to wait for it.
+        threading.Thread(target=stop.set).start()
+
+    return {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
 def claim_seconds(environ: Mapping[str, str]) -> float:
     """How long a claim holds without a sign of life: HERMES_KANBAN_CLAIM_TTL_SECONDS, else 15 minutes."""
     text = environ.get("HERMES_KANBAN_CLAIM_TTL_SECONDS", "").strip()
@@ -118,18 +133,13 @@ def dispatcher_of(opened: OpenedBoard, say: Callable[[str], None], workers: int 
     settings = sources.loaded.require().kanban
     if workers is not None:
         settings = msgspec.structs.replace(settings, max_in_progress=workers)
-    options = sources.options
-    arguments = ["-m", options.model] if options.model else []
-    arguments += ["--provider", options.provider] if options.provider else []
-    arguments += ["--yolo"] if options.yolo else []
-    arguments += ["--allow-host-commands"] if options.host_commands else []
     home = sources.loaded.home
     launcher = ProcessLauncher(
         opened.board.location,
         folder=opened.folder,
         root=home.root,
         environ=os.environ,
-        options=arguments,
+        options=arguments_of(sources.options),
         log_bytes=settings.worker_log_rotate_bytes,
     )
     return Dispatcher(
@@ -140,4 +150,11 @@ def dispatcher_of(opened: OpenedBoard, say: Callable[[str], None], workers: int 
         profiles=lambda: profile_names(home),
         ttl=claim_seconds(os.environ),
         say=say,
+        started_with=serving_options(sources),
     )
+
+
+def serving_options(sources: Sources) -> list[str]:
+    """Arguments before a command with which another process serves a board as this one would: profile, then options."""
+    profile = sources.loaded.home.profile
+    return [*(["-p", profile] if profile != DEFAULT_PROFILE else []), *arguments_of(sources.options)]

@@ -17,7 +17,7 @@ import msgspec
 
 from hermes.chat.render import printable
 from hermes.cli.kanban_live import LiveBoard, plain_lines
-from hermes.cli.kanban_parts import OpenedBoard, changing, dispatcher_of, refuse_in_task
+from hermes.cli.kanban_parts import OpenedBoard, changing, dispatcher_of, refuse_in_task, stop_on_signals
 from hermes.cli.kanban_planning import make_plan, orchestrator_of
 from hermes.core.errors import HermesError, UsageError
 from hermes.kanban.card import Card, NewCard, parse_workspace
@@ -94,8 +94,7 @@ def _goal(
 def _interruptible() -> Iterator[threading.Event]:
     """An event that Ctrl+C and SIGTERM set for the length of a block."""
     asked = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in numbers}
+    before = stop_on_signals(asked)
     try:
         yield asked
     finally:

@@ -17,9 +17,10 @@ import click
 import msgspec
 
 from hermes.chat.stream import Narrator
-from hermes.cli.chat_cmd import parts_of, run_async
 from hermes.cli.kanban_parts import claim_seconds, for_board, repository_of
+from hermes.cli.opening import parts_of
 from hermes.cli.options import GlobalOptions, Sources, open_sources, options_of
+from hermes.cli.running import run_async
 from hermes.compose import Assembly, Parts, conversation_spec, open_runtime
 from hermes.config.schema import Settings
 from hermes.core.errors import HermesError, OperatorError, UsageError
@@ -113,7 +114,7 @@ async def _work(
             group.start_soon(_signals, scope)
             async with open_runtime(parts) as assembly:
                 tune_collector()
-                spec_of = partial(_spec, assembly, view.task)
+                spec_of = partial(_spec, assembly, options.toolsets, view.task)
                 _narrate(assembly)
                 note = await shift.work(assembly.runtime, assembly.recovery, view, place, spec_of, bench)
         group.cancel_scope.cancel()
@@ -146,10 +147,16 @@ def _parts(options: GlobalOptions, sources: Sources, card: Card) -> Parts:
     return parts_of(sources)
 
 
-def _spec(assembly: Assembly, card: Card, goal: str, workspace: str, system: str) -> TaskSpec:
+def _spec(
+    assembly: Assembly, wanted: tuple[str, ...] | None, card: Card, goal: str, workspace: str, system: str
+) -> TaskSpec:
     settings: Settings = assembly.settings
-    named = configured_toolsets(
-        settings.platform_toolsets.get("cli"), settings.toolsets, settings.agent.disabled_toolsets
+    named = (
+        wanted
+        if wanted is not None
+        else configured_toolsets(
+            settings.platform_toolsets.get("cli"), settings.toolsets, settings.agent.disabled_toolsets
+        )
     )
     if "kanban" in settings.agent.disabled_toolsets:
         raise OperatorError(

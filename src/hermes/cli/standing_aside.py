@@ -40,6 +40,7 @@ __all__ = [
     "homes",
     "living",
     "running",
+    "serving",
     "stand_aside",
     "stop_runs",
     "stop_serving",
@@ -55,10 +56,14 @@ Say = Callable[[str], None]
 
 
 class Aside(msgspec.Struct):
-    """What was stopped and is to go on: sessions and batch runs by profile, and boards that were served."""
+    """What was stopped and is to go on: sessions and batch runs by profile, and boards that were served.
+
+    `served_with` are the arguments before the command that served a board, by board.
+    """
 
     sessions: list[tuple[str, str]] = msgspec.field(default_factory=list)
     boards: list[str] = msgspec.field(default_factory=list)
+    served_with: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     runs: list[tuple[str, Announced]] = msgspec.field(default_factory=list)
 
 
@@ -144,11 +149,13 @@ def stop_serving(home: Home, aside: Aside) -> None:
         OperatorError: one does not end.
     """
     for name, lock in serving(home):
+        holder = lock.holder()
         if not lock.end_holder():
             raise OperatorError(
                 f"the dispatcher of the board {name} does not end; hermes kanban --board {name} daemon --stop"
             )
         aside.boards.append(name)
+        aside.served_with[name] = holder.arguments if holder is not None else ()
 
 
 def describe(home: Home, one: Living) -> str:
@@ -264,7 +271,8 @@ def go_on(python: Path, home: Home, aside: Aside, say: Say) -> bool:
         else:
             say(f"session {session} goes on in the background: hermes attach {session}")
     for name in aside.boards:
-        wrong = _started(python, home, "kanban", "--board", name, "daemon", "--detach")
+        options = aside.served_with.get(name, ())
+        wrong = _started(python, home, *options, "kanban", "--board", name, "daemon", "--detach")
         fine = fine and not wrong
         say(f"the board {name} is not served: {wrong}" if wrong else f"the board {name} is served again")
     for profile, run in aside.runs:

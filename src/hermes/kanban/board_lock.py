@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,18 +17,23 @@ __all__ = ["BoardLock", "Serving"]
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that holds the lock, and since when (seconds since the epoch)."""
+    """The process that holds the lock, and since when (seconds since the epoch).
+
+    `arguments` stand before the command that serves the board as it does, so that another can take its place.
+    """
 
     pid: int
     since: float
     started: str = ""
+    arguments: tuple[str, ...] = ()
 
 
 class BoardLock:
     """The right to dispatch a board on this machine; its file stays when it is dropped."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, arguments: Sequence[str] = ()) -> None:
         self.path = path
+        self._arguments = tuple(arguments)
         self._descriptor: int | None = None
 
     def take(self) -> bool:
@@ -36,7 +42,8 @@ class BoardLock:
         if descriptor is None:
             return False
         self._descriptor = descriptor
-        serving = Serving(pid=os.getpid(), since=time.time(), started=start_time(os.getpid()))
+        own = os.getpid()
+        serving = Serving(pid=own, since=time.time(), started=start_time(own), arguments=self._arguments)
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(serving), 0)
         return True
@@ -57,15 +64,15 @@ class BoardLock:
         except msgspec.DecodeError:  # it is just being taken
             return Serving(pid=0, since=time.time())
 
-    def end_holder(self, patience: float = 20.0) -> bool:
+    def end_holder(self, patience: float = 60.0) -> bool:
         """Ask whoever has it to end and wait; False when it does not. Workers go on."""
-        found = self.holder()
-        if found is None:
-            return True
-        if found.pid and (not found.started or start_time(found.pid) == found.started):
-            os.kill(found.pid, signal.SIGTERM)
         until = time.monotonic() + patience
-        while self.holder() is not None:
+        asked = 0
+        while (found := self.holder()) is not None:
+            # One that is just taking the lock has not yet written who it is.
+            if found.pid and found.pid != asked and (not found.started or start_time(found.pid) == found.started):
+                os.kill(found.pid, signal.SIGTERM)
+                asked = found.pid
             if time.monotonic() >= until:
                 return False
             time.sleep(0.05)

@@ -70,7 +70,8 @@ class Dispatcher:
     """Serves one board on this machine.
 
     `folder` is the board's, `profiles` says which there are now, `ttl` is how many seconds a claim holds without a
-    sign of life. `memory` returns the share of memory that is free (None: not known).
+    sign of life. `memory` returns the share of memory that is free (None: not known). `started_with` are the arguments
+    of a command that serves the board likewise.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Dispatcher:
         ttl: float = CLAIM_SECONDS,
         memory: Callable[[], float | None] | None = None,
         say: Callable[[str], None] = lambda line: None,
+        started_with: Sequence[str] = (),
     ) -> None:
         self.board = board
         self._launcher = launcher
@@ -94,7 +96,7 @@ class Dispatcher:
         self._memory = memory or free_memory
         self._say = say
         self.files = RunFiles(folder / "runs")
-        self.lock = BoardLock(folder / "dispatcher.lock")
+        self.lock = BoardLock(folder / "dispatcher.lock", started_with)
         self.started: dict[str, Started] = {}
         self._tending = Tending(board, self.files, self.started, folder=folder, settings=settings, say=say)
         self._outages = Outages(board, say)

@@ -21,7 +21,7 @@ from hermes.kanban.claiming import Claimed
 from hermes.kanban.run_process import RUN_ID, RunFiles
 from hermes.kanban.store import Location
 
-__all__ = ["DATABASE_URL", "Launcher", "ProcessLauncher", "Started", "bound_log"]
+__all__ = ["DATABASE_URL", "Launcher", "Outliving", "ProcessLauncher", "Started", "bound_log"]
 
 #: Variable that carries the address of a board in PostgreSQL to a worker.
 DATABASE_URL = "HERMES_KANBAN_DATABASE_URL"
@@ -49,7 +49,7 @@ class Launcher(Protocol):
         """Start the worker of a claim. Raises `OperatorError`; nothing runs then."""
 
 
-class _Outliving(subprocess.Popen[bytes]):
+class Outliving(subprocess.Popen[bytes]):
     """A process that may outlive whoever started it: dropping the object is no mistake."""
 
     def __del__(self) -> None:
@@ -139,7 +139,7 @@ class ProcessLauncher:
             bound_log(log, self._log_bytes)
             with open(log, "ab") as out:
                 os.chmod(log, 0o600)
-                popen = _Outliving(
+                popen = Outliving(
                     [*self._program, *self._options, "-p", profile, "kanban", "work", claimed.card.id],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
