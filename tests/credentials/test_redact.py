@@ -109,6 +109,19 @@ def test_the_longer_of_two_secrets_wins() -> None:
     assert redactor.text("abcdefgh-ijkl abcdefgh") == "[redacted:LONG] [redacted:SHORT]"
 
 
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("AccountKey=" + "ab3/cd5+" * 11 + "==", "AccountKey=[redacted:azure_key]"),
+        ("whsec_" + "Zx9/" * 8, "[redacted:stripe_key]"),
+        ("glc_" + "eyJv/" * 8, "[redacted:grafana_token]"),
+        ('"aws_secret_access_key": "' + "abcd/efg+h" * 4 + '"', '"aws_secret_access_key": "[redacted:aws_secret]"'),
+    ],
+)
+def test_keys_without_a_long_run_of_letters_are_found(text: str, clean: str) -> None:
+    assert Redactor().json_bytes(text.encode()) == clean.encode()
+
+
 def test_json_stays_json() -> None:
     redactor = Redactor({"K": SECRET})
     data = json.dumps({"a": [SECRET, "б", {"b": f"x{SECRET}y"}]}, ensure_ascii=False).encode()
