@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -311,3 +312,28 @@ def test_a_file_that_may_not_grow_stops_a_batch_and_loses_no_row(program: Progra
     assert 0 < kept < 30
     assert program.batch("--run_name=r", "--resume", model="").code == 0
     assert [row["prompt_index"] for row in program.rows("r")] == list(range(30))
+
+
+# -- the streams and the keys -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_a_closed_stream_is_nothing_and_no_file_takes_its_place(program: Program, closed: tuple[int, ...]) -> None:
+    ran = program.ask(before=lambda: [os.close(number) for number in closed] and None)
+    assert (ran.code, ran.out) == (0, "" if 1 in closed else "done\n"), ran.err
+    listed = program.run("sessions", "list", "--json")  # what was said went into no file of the home
+    assert listed.code == 0 and '"hello"' in listed.out
+
+
+def test_ctrl_c_while_it_is_loaded_shows_no_inside(program: Program) -> None:
+    command = [*program.command, "-m", "test-model", "chat", "-q", "hello"]
+    with subprocess.Popen(
+        command, cwd=program.folder, env=program.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        while process.poll() is None and "msgspec" not in maps.read_text():
+            pass
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode in (-signal.SIGINT, 130)
+    assert out == b"" and b"Traceback" not in err and b"internal error" not in err
