@@ -267,6 +267,30 @@ async def test_a_workspace_deleted_under_a_running_child_is_a_clear_error(
         assert "was deleted" in told["workspace"]["error"]
 
 
+async def test_who_shares_a_worktree_behind_a_boundary_commits_on_its_branch(
+    tmp_path: Path, repository: Checkout, virtual_clock: VirtualClock, needs_tool: Any
+) -> None:
+    """Each sees the others' commits, and none takes the branch back to where it saw it last."""
+    needs_tool("bwrap")
+
+    def commit(name: str) -> Reply:
+        return terminal(f"echo {name} > {name}.txt && git add -A && git commit -qm {name}; git log --format=%s")
+
+    model = family(
+        [spawn("owner", role="orchestrator"), reply("ok")],
+        owner=[commit("one"), spawn("guest", workspace="shared"), commit("three"), reply("done")],
+        guest=[commit("two"), reply("done")],
+    )
+    settings = {"terminal.backend": "sandbox", "delegation.max_spawn_depth": 3}
+    async with open_lab(model, workspace=repository.path, clock=virtual_clock, settings=settings) as lab:
+        await lab.ask("parent", toolsets=TOOLS)
+        branch = f"hermes/{child_of(lab, 'owner').id}"
+    (guest,) = answers(asked_by(model, "guest")[-1])
+    assert guest == {"output": "two\none\nfirst\n", "exit_code": 0}
+    assert answers(asked_by(model, "owner")[-1])[0]["output"] == "three\ntwo\none\nfirst\n"
+    assert repository.git("log", "--format=%s", branch).split() == ["three", "two", "one", "first"]
+
+
 @pytest.mark.fault("B096")
 async def test_a_record_of_git_without_a_checkout_is_no_obstacle(
     tmp_path: Path, repository: Checkout, virtual_clock: VirtualClock

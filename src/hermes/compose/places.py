@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import cast
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -58,6 +59,7 @@ class Places:
         self._redactor = redactor
         self._store = store
         self._state_dir = state_dir
+        self._shadows: WeakValueDictionary[str, GitShadow] = WeakValueDictionary()
         self._source: Mapping[str, str] = parts.environ or os.environ
         self.workspaces = Workspaces(home.path / "workspaces", parts.hold)
         terminal = settings.terminal
@@ -174,14 +176,12 @@ class Places:
 
         if kind == "sandbox":
             environment = command_environment(self._source, self._local.env_passthrough)
-            shadow = _shadow(task, state_dir)
+            shadow = self._shadow(task)
             # The folder of a batch lies in a project that its rows, and their answers, are no part of.
             around = isolation is None and not _of_a_row(task)
             return self._bubblewrap.sandbox(folder, state_dir, environment, shadow, around, reports)
         if kind == "docker":
-            return self._docker.container(
-                task.id, folder, state_dir, task.spec.image, _shadow(task, state_dir), reports
-            )
+            return self._docker.container(task.id, folder, state_dir, task.spec.image, self._shadow(task), reports)
         if kind == "local" and isolation is not None:
             environment = command_environment(self._source, self._local.env_passthrough)
             files = LocalFiles(isolation.checkout or isolation.origin, isolation.top)
@@ -189,6 +189,25 @@ class Places:
         if kind != "local":
             raise OperatorError(f"environment_unavailable: there is no environment {kind!r}")
         return None
+
+    def _shadow(self, task: Task) -> GitShadow | None:
+        """What commands behind a boundary see of the repository of the worktree that a task works in; it may be that of
+        a task above. One for all who work there, so that nobody's commits are behind another's."""
+        place = os.path.join(task.scope.workspace, "")
+        owner: Task | None = task
+        while owner is not None and owner.spec.isolation is None:
+            owner = owner.parent
+        isolation = owner.spec.isolation if owner is not None else None
+        if owner is None or isolation is None or isolation.mode != "worktree":
+            return None
+        if not place.startswith(os.path.join(isolation.top, "")):
+            return None
+        shadow = self._shadows.get(isolation.top)
+        if shadow is None:
+            folder = Path(self._state_dir(owner))
+            shadow = GitShadow(folder, isolation.repository, isolation.record, isolation.branch)
+            self._shadows[isolation.top] = shadow
+        return shadow
 
     def _note_process(self, key: CallKey, pgid: int, started: str) -> None:
         """Store a command's process group, so that whoever takes the task up after a crash can end it first."""
@@ -209,11 +228,3 @@ def _of_a_row(task: Task) -> bool:
     while task.parent is not None:
         task = task.parent
     return task.scope.kind == "row"
-
-
-def _shadow(task: Task, state_dir: Path) -> GitShadow | None:
-    """What commands behind a boundary see of the repository of a task's worktree."""
-    isolation = task.spec.isolation
-    if isolation is None or isolation.mode != "worktree":
-        return None
-    return GitShadow(state_dir, isolation.repository, isolation.record, isolation.branch)

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import re
+import subprocess
 import tempfile
 import threading
 import zlib
@@ -29,10 +30,10 @@ _LARGEST = 512 * 1024 * 1024
 
 
 class GitShadow:
-    """What one task's commands see of its repository.
+    """What the commands of the tasks in one worktree see of its repository: one for all of them.
 
-    `repository` is the directory that all checkouts share, `record` the part of it that belongs to the task's checkout,
-    `branch` its branch. Methods block.
+    `repository` is the directory that all checkouts share, `record` the part of it that belongs to the tasks' checkout,
+    `branch` its branch. Methods block, and may be called from several threads.
     """
 
     def __init__(self, state_dir: Path, repository: str, record: str, branch: str) -> None:
@@ -40,8 +41,14 @@ class GitShadow:
         self._record = record
         self._branch = branch
         self._folder = state_dir / "git"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._prepared = False
+        self._known = ""  # the commit at which both branches stood when they were last the same
         self._box = BoundedFiles([Mount(inside="/", outside=str(self._folder), writable=True)], {}, "the sandbox")
+
+    @property
+    def _ref(self) -> str:
+        return f"refs/heads/{self._branch}"
 
     @property
     def _name(self) -> str:
@@ -72,6 +79,12 @@ class GitShadow:
 
     def prepare(self) -> None:
         """Make what is mounted; what a lost process left is brought home first. Raises OSError, OperatorError."""
+        with self._lock:
+            if not self._prepared:
+                self._prepare()
+            self._prepared = True
+
+    def _prepare(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in ("objects/info", "repository", "refs", "logs"):
             (self._folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -83,10 +96,28 @@ class GitShadow:
         if not config.exists():
             config.touch()
         self._box.replace("/objects/info/alternates", f"{self._folder}/repository\n".encode())
+        try:
+            self._known = (self._folder / "known").read_text(encoding="ascii")
+        except FileNotFoundError:
+            self._known = self._tip()
         self.bring_home()
-        tip = git(self._repository, "rev-parse", "--verify", f"refs/heads/{self._branch}")
-        if tip.returncode == 0:
-            self._box.replace(f"/refs/{self._name}", tip.stdout.encode())
+        self._follow(self._tip())
+
+    def _tip(self) -> str:
+        """Where the branch stands in the repository; "" for nowhere."""
+        tip = git(self._repository, "rev-parse", "--verify", "--quiet", self._ref)
+        return tip.stdout.strip() if tip.returncode == 0 else ""
+
+    def _follow(self, tip: str) -> None:
+        """Let the commands see the branch where it stands."""
+        if tip:
+            self._box.replace(f"/refs/{self._name}", f"{tip}\n".encode())
+            self._same(tip)
+
+    def _same(self, tip: str) -> None:
+        """Keep where both stand, for whoever goes on after a loss of this process."""
+        self._known = tip
+        self._box.replace("/known", tip.encode())
 
     def bring_home(self) -> str:
         """Copy new objects into the repository and move its branch; returns what could not be done, "" for nothing."""
@@ -135,8 +166,38 @@ class GitShadow:
             wanted = file.read(100).decode("ascii", "replace").strip()
         if not _HEX.fullmatch(wanted):
             return f"the branch {self._branch} holds no commit any more; it was left as it was"
-        done = git(self._repository, "update-ref", f"refs/heads/{self._branch}", wanted)
-        return "" if done.returncode == 0 else f"the branch {self._branch} could not be moved: {git_said(done)}"
+        if wanted == self._known:
+            self._follow(self._moved())
+            return ""
+        done = git(self._repository, "update-ref", self._ref, wanted, self._known)
+        if done.returncode != 0:
+            return self._join(wanted, done)
+        self._same(wanted)
+        return ""
+
+    def _moved(self) -> str:
+        """Where the branch stands if somebody else moved it, "" otherwise. Read as a file, since it is asked after
+        every command; packed refs come of housekeeping, which moves nothing."""
+        try:
+            tip = Path(self._repository, self._ref).read_text(encoding="ascii", errors="replace").strip()
+        except OSError:
+            return ""
+        return tip if tip != self._known and _HEX.fullmatch(tip) else ""
+
+    def _join(self, wanted: str, refused: subprocess.CompletedProcess[str]) -> str:
+        """What was committed here, where the branch is not where it was: neither side's commits are lost."""
+        tip = self._tip()
+        if git(self._repository, "merge-base", "--is-ancestor", tip, wanted).returncode == 0:
+            done = git(self._repository, "update-ref", self._ref, wanted, tip)
+            if done.returncode == 0:
+                self._same(wanted)
+                return ""
+        if not tip or tip == self._known:
+            return f"the branch {self._branch} could not be moved: {git_said(refused)}"
+        kept = f"{self._branch}-{wanted[:12]}"
+        git(self._repository, "update-ref", f"refs/heads/{kept}", wanted)
+        self._follow(tip)
+        return f"the branch {self._branch} was moved from outside; what was committed here is the branch {kept}"
 
 
 def _keep(data: bytes, name: str, target: Path) -> None:
