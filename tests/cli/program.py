@@ -30,7 +30,10 @@ def worker(request: Request) -> Reply | Fault:
 
 
 class Program:
-    """Runs `hermes` in `folder` with nothing in its environment but what is said here."""
+    """Runs `hermes` in `folder` with nothing in its environment but what is said here. `patience` is how many seconds a
+    command may take."""
+
+    patience = 50.0
 
     def __init__(self, base: Path) -> None:
         self.folder = base / "work"
@@ -65,7 +68,7 @@ class Program:
             env=self.environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=50,
+            timeout=self.patience,
             check=False,
             preexec_fn=before,
         )

@@ -110,6 +110,8 @@ class Model:
 class Machine(Program):
     """A user's machine: an installation of 0.1.0 of some kind, and where 0.1.1 will appear."""
 
+    patience = 150.0  # an update builds a package and starts a dozen programs
+
     def __init__(self, base: Path) -> None:
         super().__init__(base)
         self.base = base
