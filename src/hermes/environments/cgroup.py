@@ -50,9 +50,10 @@ class ControlGroup:
 
     @property
     def empty(self) -> bool:
-        """Whether no process is in it any more."""
+        """Whether no process is in it any more. Whoever is in one of its directories is in the others."""
         try:
-            return not any(Path(door).read_bytes() for door in self.doors)
+            with open(self.doors[0], "rb") as door:
+                return not door.read(1)
         except OSError:
             return False
 
@@ -62,16 +63,12 @@ class ControlGroup:
         return self._told != told
 
     def _out_of_memory(self) -> int:
-        for folder in self.folders:
-            for name in ("memory.events", "memory.oom_control"):
-                try:
-                    lines = (folder / name).read_text().splitlines()
-                except OSError:
-                    continue
-                found = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
-                if found:
-                    return int(found[0])
-        return 0
+        name = "memory.events" if "memory.max" in self._limits else "memory.oom_control"
+        try:
+            with open(self.folders[0] / name, encoding="ascii") as counts:
+                return next((int(line.split()[1]) for line in counts if line.startswith("oom_kill ")), 0)
+        except OSError:
+            return 0
 
     def close(self) -> None:
         """Remove it; one in which something still dies is left for later."""

@@ -357,7 +357,8 @@ class LocalEnvironment:
     async def close(self) -> tuple[ProcessInfo, ...]:
         """End everything that still runs; returns the background processes that were killed."""
         self._closed = True
-        if not (self._left or self._escapes or self._background.any or self.kind != "local"):
+        bounded = self.kind != "local" and (self._runs or self.kind == "docker")
+        if not (self._left or self._escapes or self._background.any or bounded):
             return ()  # it ran nothing that could be left
         with anyio.CancelScope(shield=True):
             killed = await self._background.close()

@@ -54,6 +54,7 @@ class Session:
         self._depth = depth
         self._shell = Shell("", "")
         self._state: bytes | None = None
+        self._written: bytes | None = None  # the state in the file that a command begins with
         self._forgets = False  # what an earlier process left is of no interest
         self._lock = threading.Lock()
 
@@ -74,7 +75,6 @@ class Session:
         parsed = _parse(content)
         if parsed is not None:
             self._state, self.cwd = parsed
-            self._write("shell.restore", self._state)
 
     def environment(self, key: str, cwd: str) -> dict[str, str]:
         """Return the variables that the shell of one command in `cwd` starts with."""
@@ -117,6 +117,7 @@ class Session:
             )
             parts.append(f"trap {shlex.quote('set +eux; ' + dump)} EXIT")
         if self._state is not None:
+            self._restorable(self._state)
             parts.append(f". {shlex.quote(str(self._dir / 'shell.restore'))} 2>/dev/null")
             parts.append(f"export PWD={shlex.quote(cwd)} {CALL_KEY}={shlex.quote(key)} {DEPTH}={self._depth}")
         if len(command) > _ARGUMENT_LIMIT // 4:
@@ -142,23 +143,32 @@ class Session:
 
         Without `move` the session stays in its directory (the command was given one of its own).
         """
-        content = _read(self._dump_path(name))  # none: the command replaced the shell (exec) or its EXIT trap
-        self.drop(name)
+        dump = self._dump_path(name)
+        content = _read(dump)  # none: the command replaced the shell (exec) or its EXIT trap
         parsed = _parse(content)
         if parsed is not None:
             with self._lock:  # calls of one turn run side by side; the last one to end decides
-                self._adopt(*parsed, move=move)
+                self._adopt(*parsed, dump, move=move)
+        self.drop(name)
 
-    def _adopt(self, state: bytes, cwd: str, *, move: bool) -> None:
+    def _adopt(self, found: bytes, cwd: str, dump: Path, *, move: bool) -> None:
         # A command may have exported a key that it read from a file; no file of ours keeps it.
-        state = self._redact(state.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-        cwd = cwd if move else self.cwd
+        state = self._redact(found.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        kept, cwd = cwd, cwd if move else self.cwd
         if state == self._state and cwd == self.cwd:
             return
-        if state != self._state:
-            self._write("shell.restore", state)
-        self._write("shell.state", state + b"\0" + os.fsencode(cwd) + _END)
+        if state == found and cwd == kept:
+            os.replace(dump, self._dir / "shell.state")
+        else:
+            self._write("shell.state", state + b"\0" + os.fsencode(cwd) + _END)
         self._state, self.cwd = state, cwd
+
+    def _restorable(self, state: bytes) -> None:
+        """Write what a command begins with, where it is not what stands there."""
+        with self._lock:
+            if state != self._written:
+                self._write("shell.restore", state)
+                self._written = state
 
     def _write(self, name: str, content: bytes) -> None:
         temporary = self._dir / f"{name}.new"
@@ -174,7 +184,9 @@ class Session:
             self._state, self.cwd, self._forgets = None, self.workspace, True
 
     def home_missing(self) -> str:
-        """Return a sentence when the home of the commands does not exist, else ""."""
+        """Return a sentence when the home of the commands does not exist, else "". A sandbox always makes one."""
+        if self._enclosure.kind == "sandbox":
+            return ""
         home = self._env.get("HOME", "")
         return f"HOME ({home}) does not exist." if home and not self._is_folder(home) else ""
 
@@ -188,7 +200,8 @@ def _remove(path: Path) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """The content of a regular file, empty for anything else and for one that is too long. Raises OSError."""
+    """The content of a regular file, empty for anything else and for one that is too long; nobody else may read it
+    from now on. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -200,6 +213,8 @@ def _read(path: Path) -> bytes:
         os.close(descriptor)
         return b""
     with open(descriptor, "rb") as file:
+        if status.st_mode & 0o077:  # the shell wrote it with the mask of the task
+            os.fchmod(descriptor, 0o600)
         return file.read(_STATE_LIMIT)
 
 

@@ -67,6 +67,7 @@ class CommandJudge:
         self.fetched: set[str] = set()  # files that it loads from another machine
         self._dark: set[str] = set()  # variables that stand for others
         self._current = Step()
+        self._begun: Simple | None = None  # which command that is about
         self._noted = 0
 
     def judge(self, commands: Iterable[Simple]) -> None:
@@ -169,6 +170,7 @@ class CommandJudge:
 
     def _begin(self, words: Sequence[str], simple: Simple) -> None:
         """Take up a command: what is noted from here on is about it."""
+        self._begun = simple
         program, arguments = (os.path.basename(words[0]), words[1:]) if words else ("", ())
         inputs = [one for redirect in simple.redirects for one in self.expand(redirect.target)]
         self._current = Step(
@@ -207,7 +209,8 @@ class CommandJudge:
             return
         if len(words[0].split()) > 1:  # a variable of several words, which a shell would split
             words[:1] = words[0].split()
-        self._begin(words, simple)
+        if self._begun is not simple or self._current.words != (os.path.basename(words[0]), *words[1:]):
+            self._begin(words, simple)
         if not _PROGRAM.fullmatch(words[0]):
             self.note("unclear", "which program it runs is only known by running it")
             return

@@ -25,6 +25,8 @@ _GIT_RUNS = re.compile(
     r"/\.git/(?:(?:modules/.+/|worktrees/[^/]+/)?(?:hooks(?:/|$)|config(?:\.worktree)?$|commondir$)|info/attributes$)"
 )
 _HOMES = re.compile(r"/(?:home|Users|var/home)/[^/]+/|/root/|/var/root/")
+_KEY_PLACES = tuple(place.split("/") for place in rules.KEY_PLACES)
+_SYSTEM_KEY_PLACES = tuple(place.split("/") for place in rules.SYSTEM_KEY_PLACES)
 _ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://(?:[^/@\s]*@)?(\[[^\]]*\]|[^/:?#\s\"']+)")
 _BARE_HOST = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?:[:/].*)?$")
 
@@ -101,12 +103,12 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         for one in {path, _real(path, {} if known is None else known)}:
             if any(covers(place, one) for place in self.private) or _PROCESS_SECRETS.match(one):
                 return True
-            if home and one.startswith(home + "/") and _names(one[len(home) + 1 :], rules.KEY_PLACES):
+            if home and one.startswith(home + "/") and _names(one[len(home) + 1 :], _KEY_PLACES):
                 return True
             other = _HOMES.match(one)
-            if other is not None and _names(one[other.end() :], rules.KEY_PLACES):
+            if other is not None and _names(one[other.end() :], _KEY_PLACES):
                 return True
-            if _names(one.lstrip("/"), rules.SYSTEM_KEY_PLACES):
+            if _names(one.lstrip("/"), _SYSTEM_KEY_PLACES):
                 return True
         return False
 
@@ -135,8 +137,8 @@ def _through_process(path: str) -> str:
         if name == "..":
             at = os.path.dirname(at)
             continue
-        one = os.path.join(at, name)
-        if _PROCESS_LINK.match(one):
+        one = f"/{name}" if at == "/" else f"{at}/{name}"
+        if one.startswith("/proc/") and _PROCESS_LINK.match(one):
             return "/".join([one, *reversed(parts)])
         target = _link(one) if at != "/proc" and links < _MOST_LINKS else ""
         if target:
@@ -168,13 +170,13 @@ def covers(place: str, path: str) -> bool:
     return path == place or path.startswith(place.rstrip("/") + "/")
 
 
-def _names(path: str, places: Sequence[str]) -> bool:
+def _names(path: str, places: Sequence[Sequence[str]]) -> bool:
     """Whether a path relative to its root is one of `places`, below one, or a pattern that may stand for one."""
     parts = path.split("/")
     return any(
         len(parts) >= len(names)
         and all(part == name or fnmatchcase(name, part) for part, name in zip(parts, names, strict=False))
-        for names in (place.split("/") for place in places)
+        for names in places
     )
 
 
