@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
+from hermes.chat.render import columns
+from hermes.cli.sessions_cmd import listed
 from hermes.core.codec import encode_entry
 from hermes.core.messages import Assistant, Text, ToolCall, ToolResult, User
 from hermes.store.ops import AddEntry, AddSession, AddTask, SessionRow, TaskRow, Unit
@@ -80,6 +83,17 @@ def test_the_list_is_newest_first(hermes: Hermes) -> None:
     assert [row["session_id"] for row in found] == ["20260226_143052_d4e5f6", "20260225_143052_a1b2c3"]
     out = hermes("sessions", "list", "--limit", "1").out
     assert "20260226_143052_d4e5f6" in out and "20260225" not in out
+
+
+def test_the_list_cuts_no_id_however_narrow_the_terminal() -> None:
+    row = unit("20260225_143052_a1b2c3", 100.0).ops[0]
+    assert isinstance(row, AddSession)
+    found = [msgspec.structs.replace(row.row, model="vendor/a-model-with-a-long-name", title="слово " * 30)]
+    for width in (40, 60, 80, None):
+        head, line = listed(found, width).splitlines()
+        assert line.startswith("20260225_143052_a1b2c3  ") and " слово" in line
+        assert width is None or columns(line) <= width
+        assert ("last used" in head, "model" in head) == (width != 40, width not in (40, 60))
 
 
 @pytest.mark.usefixtures("two")

@@ -6,14 +6,11 @@ from __future__ import annotations
 import anyio
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text as Cell
 
-from hermes.chat.render import one_line, printable, size_text, when
+from hermes.chat.render import fitted, one_line, printable, size_text, when
 from hermes.chat.sessions_read import journal, plain_task, read_whole, said
 from hermes.cli.options import home_of
-from hermes.cli.screens import print_json, rows
+from hermes.cli.screens import print_json, rows, terminal_width
 from hermes.cli.sessions_change import delete, export, prune, rename
 from hermes.config import Home
 from hermes.core.messages import Entry
@@ -21,7 +18,10 @@ from hermes.observe.retention import disk_size
 from hermes.observe.transcript import LIVE
 from hermes.store.ops import SessionRow, StoreCounts
 
-__all__ = ["sessions"]
+__all__ = ["listed", "sessions"]
+
+#: Columns of a terminal below which the list leaves these out.
+_NEED = {"last used": 50, "source": 70, "model": 70}
 
 
 @click.group(
@@ -50,11 +50,7 @@ def list_(context: click.Context, /, limit: int, source: str | None, as_json: bo
     if not found:
         click.echo("no sessions yet")
         return
-    table = Table("session", "last used", "source", "model", "title", box=None, pad_edge=False)
-    for row in found:
-        cells = (row.session_id, when(row.updated_at), row.source, row.model, row.title)
-        table.add_row(*(Cell(one_line(text, 200)) for text in cells))
-    Console().print(table)
+    click.echo(listed(found, terminal_width()))
 
 
 @sessions.command(
@@ -116,6 +112,19 @@ def stats(context: click.Context, /, as_json: bool) -> None:
             indent="",
         )
     )
+
+
+def listed(found: list[SessionRow], width: int | None) -> str:
+    """A line for each session; what does not fit is cut off its end, never off an id. None for `width`: all fits."""
+    names = ["session", "last used", "source", "model", "title"]
+    table = [names]
+    for row in found:
+        model = row.model if width is None else one_line(row.model, 18)
+        table.append([row.session_id, when(row.updated_at), row.source, model, one_line(row.title, 200)])
+    left_out = [names.index(name) for name, need in _NEED.items() if width is not None and width < need]
+    table = [[cell for number, cell in enumerate(line) if number not in left_out] for line in table]
+    lines = rows(table, indent="").splitlines()
+    return "\n".join(lines if width is None else [fitted(line, width) for line in lines])
 
 
 async def _sessions(home: Home, limit: int, source: str | None) -> list[SessionRow]:

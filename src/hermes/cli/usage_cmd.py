@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text as Cell
 
 from hermes.cli.options import home_of
-from hermes.cli.screens import print_json
+from hermes.cli.screens import print_json, terminal_width
 from hermes.config import Home
 from hermes.core.errors import OperatorError
 from hermes.core.messages import Usage
@@ -90,7 +90,7 @@ def _print(table: UsageTable) -> None:
         if subtree:
             cells.append(_money(line.subtree) if line.subtree is not None else "")
         shown.add_row(*(Cell(cell) for cell in cells), end_section=line is table.lines[-1])
-    Console().print(shown)
+    Console(width=terminal_width() or 1000).print(shown)  # a program or a file that reads gets every id whole
     if table.total.estimated:
         click.echo(f"~ {table.total.estimated} calls whose provider reported nothing are estimated")
     if table.total.unpriced:
