@@ -99,7 +99,7 @@ async def keys(children: int, presses: int) -> list[float]:
     settings = {"delegation.max_concurrent_children": 10_000, "runtime.max_running": 10_000}
     with tempfile.TemporaryDirectory() as folder:
         async with open_lab(model, workspace=Path(folder), settings=settings, memory=True) as lab:
-            composer = ScreenComposer(lab.assembly, run=run)
+            composer = ScreenComposer(lab.assembly.home, lab.assembly.redactor.text, run=run)
             chat = Chat(lab.assembly, composer, workspace=folder, stage=composer.feed, tell=composer.feed.tell)
             composer.attach(chat)
             async with anyio.create_task_group() as group:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.chat.commands import parse
 from hermes.chat.own_command import OwnCommand, board_command
+from hermes.chat.parsing import parse
 from hermes.core.errors import UsageError
 
 

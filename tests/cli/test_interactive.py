@@ -12,9 +12,9 @@ from typing import Any, Self
 import anyio
 import pytest
 
-from hermes.chat.commands import background_verb, parse
 from hermes.chat.composer import Signal
 from hermes.chat.interactive import Chat
+from hermes.chat.parsing import background_verb, parse
 from hermes.core.errors import ModelError
 from hermes.core.limits import Limits
 from hermes.core.messages import Notice, Steer, ToolResult, Usage, User, plain_text

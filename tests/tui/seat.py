@@ -86,7 +86,9 @@ async def seat(
 ) -> AsyncIterator[Seat]:
     """Open the program on a model; whoever leaves the block quits it."""
     async with open_lab(model, workspace=path, settings=settings, memory=memory) as lab:
-        composer = ScreenComposer(lab.assembly, run=lambda app: app.run_async(headless=True, size=size))
+        composer = ScreenComposer(
+            lab.assembly.home, lab.assembly.redactor.text, run=lambda app: app.run_async(headless=True, size=size)
+        )
         chat = Chat(
             lab.assembly,
             composer,

@@ -11,7 +11,8 @@ SECRET = "sk-0123456789abcdef0123456789abcdef"
 
 def test_a_secret_at_a_cut_is_hidden_before_it_is_halved() -> None:
     tree = TreeView()
-    feed = Feed(tree, lambda text: text.replace(SECRET, "[hidden]"), lambda: "s")
+    feed = Feed(lambda text: text.replace(SECRET, "[hidden]"), lambda: "s")
+    feed.follow(tree, lambda text: text.replace(SECRET, "[hidden]"))
 
     def tell(event: TaskQueued | ToolProgress) -> None:
         envelope = Envelope(seq=1, at=1.0, session_id="s", task_id="main_1", parent_id=None, event=event)

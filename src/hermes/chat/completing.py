@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from hermes.chat.commands import COMMANDS
+from hermes.chat.parsing import COMMANDS
 from hermes.chat.render import one_line, printable
 from hermes.core.views import TreeView
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from hermes.chat.render import Cleaner, fitting, one_line, panel, printable
-from hermes.runtime.approval import Question
+
+if TYPE_CHECKING:
+    from hermes.runtime.approval import Question
 
 __all__ = ["Composer", "Screen", "Signal", "Stage", "nobody"]
 

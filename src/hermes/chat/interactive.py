@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 import anyio
 import msgspec
 
-from hermes.chat.commands import Commands, parse
+from hermes.chat.commands import Commands
 from hermes.chat.composer import Composer, Screen, Signal, Stage
 from hermes.chat.hearing import Hearing
 from hermes.chat.isolating import in_worktree
 from hermes.chat.leaving import WAYS_OUT, goes_on
-from hermes.chat.notes import commands_awaited, greeting, status, waiting
+from hermes.chat.notes import commands_awaited, greeting, running_lines, status, waiting
 from hermes.chat.options import GlobalOptions
 from hermes.chat.own_command import OwnCommand
+from hermes.chat.parsing import parse
 from hermes.chat.questions import Questions
 from hermes.chat.reopening import reopened
 from hermes.chat.stopping import Stopping
@@ -216,6 +217,14 @@ class Chat:
         """Where the conversation works: paths that a person names, and their own commands, are seen from there."""
         return self.session.task.spec.workspace if self.session is not None else self.workspace
 
+    def status_line(self) -> str:
+        """What stands in the status bar."""
+        return status(self)
+
+    def running_lines(self, width: int) -> list[str]:
+        """What runs, here and beside, in lines of `width` columns."""
+        return running_lines(self, width)
+
     @property
     def draft_of(self) -> str:
         """The session that what is typed belongs to; empty for one that has not begun."""
@@ -248,7 +257,7 @@ class Chat:
         if self._waits and not self.busy:
             self.leave()
         prompt = "allow? y/n/a> " if self.questions.open else "> "
-        self.composer.refresh(prompt, status(self))
+        self.composer.refresh(prompt, self.status_line())
 
     # -- lines ------------------------------------------------------------------------------------------------------
 

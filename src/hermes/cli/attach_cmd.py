@@ -7,11 +7,12 @@ import os
 import anyio
 import click
 
-from hermes.cli.chat_cmd import parts_of, run_async
-from hermes.cli.converse import converse
+from hermes.cli.beginning import Wish, begin
 from hermes.cli.faces import chosen_face
+from hermes.cli.opening import parts_of
 from hermes.cli.options import Sources, face_options, merged, open_sources, options_of, run_options
 from hermes.cli.reaching import reach
+from hermes.cli.running import run_async
 from hermes.core.errors import UsageError
 from hermes.runtime.moving import ANSWERS, have_let_go
 from hermes.runtime.remote import Remote
@@ -41,22 +42,20 @@ def attach(
     """
     options = merged(options_of(context), **given)
     sources = open_sources(options)
-    parts = parts_of(sources)
+    parts_of(sources)  # what cannot be opened is refused before anybody lets go
     session, went_on = anyio.run(_freed, sources, session_id)
-    return run_async(
-        lambda: converse(
-            sources,
-            parts,
-            workspace=os.getcwd(),
-            toolsets=options.toolsets,
-            face=chosen_face(options.face, os.environ, sources.loaded.settings.display.interface),
-            verbose=verbose,
-            source="cli",
-            resume=session,
-            went_on=went_on,
-            detaches=not no_detach,
-        )
+    wish = Wish(
+        sources=sources,
+        face=chosen_face(options.face, os.environ, sources.loaded.settings.display.interface),
+        workspace=os.getcwd(),
+        toolsets=options.toolsets,
+        verbose=verbose,
+        source="cli",
+        resume=session,
+        went_on=went_on,
+        detaches=not no_detach,
     )
+    return run_async(lambda: begin(wish))
 
 
 async def _freed(sources: Sources, wanted: str) -> tuple[str, bool]:

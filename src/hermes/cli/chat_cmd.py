@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import click
-import msgspec
 
+from hermes.cli.beginning import Wish, begin
 from hermes.cli.faces import chosen_face
-from hermes.cli.leaving import hand_over, say_on_stderr
-from hermes.cli.oneshot import OneShot, Request, failed, unwrapped
 from hermes.cli.options import (
     GlobalOptions,
-    Sources,
     face_options,
     merged,
     open_sources,
@@ -27,18 +22,13 @@ from hermes.cli.options import (
     run_options,
     worktree_option,
 )
-from hermes.cli.reaching import take_from_host
+from hermes.cli.running import run_async
 from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.cli.usage_file import check_usage_file
-from hermes.compose import Parts
-from hermes.compose.children import levels_above
-from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.core.codec import scrub_surrogates
-from hermes.core.errors import HermesError, UsageError
-from hermes.credentials import Endpoint
-from hermes.environments.process import DEPTH
+from hermes.core.errors import UsageError
 
-__all__ = ["chat", "parts_of", "parts_without_model", "run_async"]
+__all__ = ["chat"]
 
 _EXAMPLES = """\b
 Examples:
@@ -116,7 +106,10 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
         if given["detach"]:
             raise UsageError("--detach needs a question: give -q TEXT. In a conversation /detach does it.")
         return _converse(options, given)
-    return _ask(options, given, text, usage_file)
+    # edge: the first picture of a conversation does not wait for what a question needs
+    from hermes.cli.asking import ask
+
+    return ask(options, given, text, usage_file)
 
 
 def _session_named(resume: str | None, proceed: str | None) -> str:
@@ -168,126 +161,20 @@ def _read(path: str) -> str:
         ) from None
 
 
-def _ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: Path | None) -> int:
-    request = Request(
-        text=text,
-        toolsets=options.toolsets,
+def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
+    sources = open_sources(options)
+    sources.loaded.require()
+    face = chosen_face(options.face, os.environ, sources.loaded.settings.display.interface)
+    wish = Wish(
+        sources=sources,
+        face=face,
         workspace=os.getcwd(),
-        quiet=given["quiet"],
-        json=given["as_json"],
+        toolsets=options.toolsets,
         verbose=given["verbose"],
-        timeout=given["timeout"],
-        usage_file=usage_file,
         source=given["source"],
         resume=given["resume"],
-        options=options,
-        worktree=options.worktree,
+        record=given["record"],
+        replay=given["replay"],
+        detaches=not (given["no_detach"] or given["record"] or given["replay"]),
     )
-    if given["detach"] and (given["resume"] or given["as_json"] or given["timeout"]):
-        raise UsageError("--detach goes with -q alone; hermes tasks resume ID goes on with work.")
-    try:
-        sources = open_sources(options)
-        parts = parts_of(sources, given["record"], given["replay"])
-        if given["detach"] and os.environ.get(DEPTH):
-            raise UsageError("a command of a task cannot detach work: it would outlive the task. Use its tools.")
-        if given["detach"]:
-            # edge: only this reaches other processes
-            from hermes.cli.detached import detached
-
-            return run_async(lambda: detached(request, sources, parts))
-        detaches = not (given["no_detach"] or given["record"] or given["replay"])
-        return run_async(lambda: _one_shot(request, sources, parts, detaches=detaches))
-    except HermesError as error:
-        failed(error, json=request.json, usage_file=usage_file, model=options.model)
-        raise
-
-
-async def _one_shot(request: Request, sources: Sources, parts: Parts, *, detaches: bool) -> int:
-    if request.resume:
-        session, _ = await take_from_host(sources, request.resume)
-        request = msgspec.structs.replace(request, resume=session)
-    detaches = detaches and parts.loaded.settings.runtime.on_hangup == "detach"
-    shot = OneShot(msgspec.structs.replace(request, detaches=detaches), parts)
-    code = await shot.run()
-    if shot.hung_up and shot.session_id and detaches:
-        await hand_over(sources, shot.session_id, say_on_stderr, hurry=True)
-    return code
-
-
-def _converse(options: GlobalOptions, given: dict[str, Any]) -> int:
-    # edge: a single question must not pay for the line editor
-    from hermes.cli.converse import converse
-
-    sources = open_sources(options)
-    parts = parts_of(sources, given["record"], given["replay"])
-    face = chosen_face(options.face, os.environ, sources.loaded.settings.display.interface)
-    return run_async(
-        lambda: converse(
-            sources,
-            parts,
-            workspace=os.getcwd(),
-            toolsets=options.toolsets,
-            face=face,
-            verbose=given["verbose"],
-            source=given["source"],
-            resume=given["resume"],
-            detaches=not (given["no_detach"] or given["record"] or given["replay"]),
-        )
-    )
-
-
-def parts_of(sources: Sources, record: str = "", replay: str = "") -> Parts:
-    """What a runtime of the settings is opened with. `record` and `replay` are files, empty for none.
-
-    Raises:
-        HermesError: nothing is configured, or a setting cannot be used.
-    """
-    # before anything else is said: in a child's terminal there are no keys, which would hide the reason
-    settings = sources.loaded.require()
-    levels_above(settings, os.environ)
-    file, cassette = cassettes(record, replay)
-    if cassette is not None:
-        endpoint = replay_endpoint(cassette, sources.options.model, settings.model.aliases)
-    else:
-        endpoint = sources.endpoint()
-    return Parts(
-        loaded=sources.loaded,
-        endpoint=endpoint,
-        record=file,
-        replay=cassette,
-        keys=sources.keys,
-        variables=sources.variables,
-        yolo=sources.options.yolo,
-        observed=True,
-    )
-
-
-def parts_without_model(sources: Sources) -> Parts:
-    """The same for what asks no model: nothing has to be configured. Raises `HermesError` for a setting that cannot
-    be used."""
-    sources.loaded.require()
-    nothing = Endpoint(provider="", base_url="", api_key="", key_source="", model="")
-    return Parts(
-        loaded=sources.loaded,
-        endpoint=nothing,
-        keys=sources.keys,
-        variables=sources.variables,
-        yolo=sources.options.yolo,
-    )
-
-
-def run_async(main: Callable[[], Awaitable[int]]) -> int:
-    """Run a command's coroutine; the first error inside groups is raised as itself."""
-
-    async def begin() -> int:
-        return await main()
-
-    try:
-        try:
-            return anyio.run(begin)
-        except BaseExceptionGroup as errors:
-            raise unwrapped(errors) from None
-    except BrokenPipeError:
-        # the reader went away (`hermes … | head`), and click would make an ordinary failure of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    return run_async(lambda: begin(wish))

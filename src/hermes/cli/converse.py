@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import signal
 import sys
 from collections.abc import Callable
@@ -12,13 +11,15 @@ import anyio
 import click
 
 from hermes.chat.interactive import Chat
-from hermes.cli.faces import SCREEN, Chosen
+from hermes.cli.beginning import Wish
+from hermes.cli.faces import Chosen
 from hermes.cli.leaving import drop_lost_terminal, hand_over, say_on_stderr
 from hermes.cli.oneshot import EXIT_TERMINATED
+from hermes.cli.opening import parts_of
 from hermes.cli.options import Sources, listened
 from hermes.cli.reaching import take_from_host
 from hermes.cli.taped import tell_tape
-from hermes.compose import Assembly, Parts, open_runtime
+from hermes.compose import open_runtime
 from hermes.runtime.runtime import tune_collector
 
 __all__ = ["converse"]
@@ -27,46 +28,33 @@ __all__ = ["converse"]
 TICK = 0.25
 
 
-async def converse(
-    sources: Sources,
-    parts: Parts,
-    *,
-    workspace: str,
-    toolsets: tuple[str, ...] | None,
-    face: Chosen,
-    verbose: bool,
-    source: str,
-    resume: str = "",
-    went_on: bool = False,
-    detaches: bool = True,
-) -> int:
-    """Hold a conversation on this process's terminal and return the exit code.
-
-    `resume` is the session to go on with; `went_on`: another process had it until now. `detaches`: what runs
-    when the terminal is left in the middle of it goes on in the background.
+async def converse(wish: Wish, screen: Any = None) -> int:
+    """Hold a conversation on this process's terminal and return the exit code; `screen` is painted already.
 
     Raises:
         HermesError: the runtime could not be opened, or the journal broke.
     """
-    session, hosted = await take_from_host(sources, resume) if resume else ("", False)
+    sources = wish.sources
+    parts = parts_of(sources, wish.record, wish.replay)
+    session, hosted = await take_from_host(sources, wish.resume) if wish.resume else ("", False)
     async with open_runtime(parts) as assembly:
         tune_collector()
-        composer, given = _composer(assembly, face.face)
+        composer, given = _composer(wish.face.face, screen)
         chat = Chat(
             assembly,
             composer,
-            workspace=workspace,
-            toolsets=toolsets,
-            verbose=verbose,
-            source=source,
+            workspace=wish.workspace,
+            toolsets=wish.toolsets,
+            verbose=wish.verbose,
+            source=wish.source,
             resume=session,
-            detaches=detaches,
-            terminal=face.face != "lines" and sys.stdin.isatty(),
+            detaches=wish.detaches,
+            terminal=wish.face.face != "lines" and sys.stdin.isatty(),
             options=sources.options,
             **given,
         )
-        chat.went_on = session if went_on or hosted else ""
-        _seat(chat, composer, face)
+        chat.went_on = session if wish.went_on or hosted else ""
+        _seat(chat, composer, wish.face)
         hung_up = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(_signals, chat, hung_up)
@@ -86,11 +74,10 @@ async def converse(
     return code
 
 
-def _composer(assembly: Assembly, face: str) -> tuple[Any, dict[str, Any]]:
+def _composer(face: str, screen: Any) -> tuple[Any, dict[str, Any]]:
     """Where lines come from, and what else a chat is given for it."""
-    if face == "screen":
-        composer = importlib.import_module(SCREEN).ScreenComposer(assembly)
-        return composer, {"stage": composer.feed, "tell": composer.feed.tell}
+    if screen is not None:
+        return screen, {"stage": screen.feed, "tell": screen.feed.tell}
     # edge: the line editor is not paid for where the full screen is taken
     from hermes.cli.composer import LineComposer, PromptComposer
 

@@ -16,7 +16,7 @@ import click
 
 import hermes
 from hermes.chat.render import when
-from hermes.cli.chat_cmd import parts_of
+from hermes.cli.opening import parts_of
 from hermes.cli.options import Sources, home_of, open_sources, options_of
 from hermes.cli.reaching import host_log, stop_host
 from hermes.compose import Parts, bell_of, open_runtime, rung

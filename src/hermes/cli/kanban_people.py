@@ -11,9 +11,10 @@ import click
 import msgspec
 
 from hermes.chat.render import printable
-from hermes.cli.chat_cmd import parts_without_model, run_async
 from hermes.cli.kanban_parts import changing, open_named
+from hermes.cli.opening import parts_without_model
 from hermes.cli.options import Sources
+from hermes.cli.running import run_async
 from hermes.compose.judging import judge
 from hermes.core.errors import UsageError
 from hermes.kanban.card import Card, Check

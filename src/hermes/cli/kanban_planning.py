@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from hermes.cli.chat_cmd import parts_of, run_async
 from hermes.cli.kanban_parts import OpenedBoard, changing
+from hermes.cli.opening import parts_of
 from hermes.cli.options import Sources, open_sources
+from hermes.cli.running import run_async
 from hermes.compose import open_runtime
 from hermes.compose.conversation import session_limits
 from hermes.config.profiles import read_profile

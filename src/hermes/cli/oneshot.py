@@ -45,7 +45,6 @@ __all__ = [
     "Request",
     "exit_code",
     "failed",
-    "unwrapped",
 ]
 
 #: Failures that are over after a while or after money came in: exit code 75.
@@ -351,11 +350,3 @@ def failed(error: HermesError, *, json: bool, usage_file: Path | None, model: st
         result = msgspec.structs.replace(_NOTHING, error=str(error))
         sys.stdout.buffer.write(result_line(result, None, error.exit_code) + b"\n")
         sys.stdout.buffer.flush()
-
-
-def unwrapped(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error inside groups: groups wrap even a single one."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -17,8 +17,8 @@ from hermes.chat.leaving import goes_on
 from hermes.chat.render import duration, escaped, one_line, printable
 from hermes.chat.tailing import tail_lines
 from hermes.chat.tree_text import task_details
-from hermes.cli.chat_cmd import parts_of, run_async
 from hermes.cli.oneshot import OneShot, Request
+from hermes.cli.opening import parts_of
 from hermes.cli.options import Sources, open_sources, options_of
 from hermes.cli.reaching import hand_to_host, reach
 from hermes.cli.screens import print_json, rows

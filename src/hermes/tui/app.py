@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import anyio
 from textual.app import App
@@ -14,16 +14,19 @@ from textual.driver import Driver
 from textual.screen import Screen
 from textual.theme import Theme
 
-from hermes.chat.interactive import Chat
-from hermes.chat.notes import running_lines
+from hermes.chat.leaving import EXIT_INTERRUPTED
 from hermes.chat.render import one_line
-from hermes.compose import Assembly
+from hermes.config import Home
 from hermes.tui.attention import Attention
 from hermes.tui.chat_screen import ChatScreen
 from hermes.tui.driver import lasting_driver
 from hermes.tui.feed import Feed
 from hermes.tui.leave_screen import LeaveScreen
 from hermes.tui.style import STYLE
+
+if TYPE_CHECKING:
+    from hermes.chat.interactive import Chat
+    from hermes.compose import Assembly
 
 __all__ = ["SCREENS", "HermesApp"]
 
@@ -51,7 +54,10 @@ _THEME = Theme(
 
 
 class HermesApp(App[None]):
-    """The program. A screen reads `chat` (what can be done), `assembly` (what is open) and `feed` (what happened)."""
+    """The program. A screen reads `chat` (what can be done), `assembly` (what is open) and `feed` (what happened).
+
+    It is painted before there is a chat: `begun` says whether there is. Until then only the conversation is shown.
+    """
 
     CSS = STYLE
     ENABLE_COMMAND_PALETTE = False
@@ -64,12 +70,24 @@ class HermesApp(App[None]):
         Binding("f3", "show('board')", "board", priority=True, show=False),
     ]
 
-    def __init__(self, chat: Chat, feed: Feed, typed: Callable[[str], None]) -> None:
-        """`typed` takes a line that the person sent."""
+    def __init__(
+        self,
+        feed: Feed,
+        typed: Callable[[str], None],
+        give_up: Callable[[int], None],
+        *,
+        home: Home,
+        new_in: str | None,
+    ) -> None:
+        """`typed` takes a line that the person sent, `give_up` ends the program before there is a chat, with an exit
+        code. `new_in` is the folder of a conversation that has not begun, else None."""
         super().__init__()
         self.typed = typed
         feed.opener = self.opens
-        self.chat = chat
+        self._chat: Chat | None = None
+        self._give_up = give_up
+        self.home = home
+        self.new_in = new_in
         self.feed = feed
         self.ready = anyio.Event()
         self.failure: Exception | None = None
@@ -78,6 +96,21 @@ class HermesApp(App[None]):
         self.animation_level = "none"  # over a slow line each step of one would be a picture
         self._attention = Attention(self)
         self.title = "hermes"
+
+    def begin(self, chat: Chat) -> None:
+        """Show this chat."""
+        self._chat = chat
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a chat."""
+        return self._chat is not None
+
+    @property
+    def chat(self) -> Chat:
+        """The chat that is shown."""
+        assert self._chat is not None, "there is no chat yet"
+        return self._chat
 
     @property
     def assembly(self) -> Assembly:
@@ -118,7 +151,9 @@ class HermesApp(App[None]):
 
     def action_show(self, name: str) -> None:
         """Go to a screen, or back from it."""
-        if not self.show(name):
+        if not self.begun:
+            self.feed.note("still starting: a moment")
+        elif not self.show(name):
             self.feed.note(f"this installation has no screen {name}")
 
     def show(self, name: str) -> bool:
@@ -150,7 +185,7 @@ class HermesApp(App[None]):
 
     def _ask_leaving(self) -> None:
         width = self.size.width * 9 // 10 - 8  # what the box leaves for a line and its indent
-        lines = [f"  {one_line(line, width)}" for line in running_lines(self.chat, width)]
+        lines = [f"  {one_line(line, width)}" for line in self.chat.running_lines(width)]
         self.push_screen(LeaveScreen(lines), self._left)
 
     def _left(self, word: str | None) -> None:
@@ -165,6 +200,8 @@ class HermesApp(App[None]):
         if selected:
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
+        elif not self.begun:
+            self._give_up(EXIT_INTERRUPTED)
         else:
             self.chat.stops.interrupt()
 
@@ -174,7 +211,8 @@ class HermesApp(App[None]):
 
     def action_aside(self) -> None:
         """Ctrl+B: the turn that runs goes on in the background."""
-        self.chat.aside.put()
+        if self.begun:
+            self.chat.aside.put()
 
     def _handle_exception(self, error: Exception) -> None:
         self.failure = self.failure or error

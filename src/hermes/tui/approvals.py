@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual import events
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
 from hermes.chat.render import duration, one_line
-from hermes.runtime.approval import Question
+
+if TYPE_CHECKING:
+    from hermes.runtime.approval import Question
 
 __all__ = ["AskBar", "question_lines"]
 

@@ -29,6 +29,8 @@ class Attention:
 
     def look(self) -> None:
         """Signal what changed since the last look."""
+        if not self._app.begun:
+            return
         chat = self._app.chat
         question = chat.questions.current
         if question is not None and question.request != self._request:

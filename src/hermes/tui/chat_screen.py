@@ -23,10 +23,10 @@ from textual.widgets import Static, TextArea
 
 from hermes.chat.completing import complete
 from hermes.chat.drafts import Drafts
-from hermes.chat.notes import status
 from hermes.chat.past_lines import PastLines
 from hermes.chat.render import columns, fitted
 from hermes.core.errors import OperatorError
+from hermes.core.views import TreeView
 from hermes.tui.approvals import AskBar
 from hermes.tui.composer import Choices, Prompt
 from hermes.tui.dock import Dock
@@ -99,26 +99,38 @@ class ChatScreen(Screen[None]):
         self.prompt.focus()
         self.set_interval(PICTURE, self._picture)
         self.set_interval(DRAFT, self.keep_draft)
-        home = self.host.assembly.home
-        drafts, self._past, place = Drafts(home), PastLines(home), self._place
+        self._past = PastLines(self.host.home)
         self.prompt.remember(await anyio.to_thread.run_sync(self._past.load))
-        draft = await anyio.to_thread.run_sync(drafts.load, *place)
-        if draft and not self.prompt.text:
-            self.prompt.put(draft)
-        self._draft, self._draft_place, self._drafts = draft, place, drafts
+        await self._load_draft()
 
     @property
-    def _place(self) -> tuple[str, str]:
-        return self.host.chat.draft_of, self.host.chat.workspace
+    def _place(self) -> tuple[str, str] | None:
+        if self.host.begun:
+            return self.host.chat.draft_of, self.host.chat.workspace
+        return ("", self.host.new_in) if self.host.new_in is not None else None
+
+    async def _load_draft(self) -> None:
+        """Bring back what was not sent, once it is known which conversation this is."""
+        place = self._place
+        if self._drafts is not None or place is None:
+            return
+        self._drafts, self._draft_place = Drafts(self.host.home), place
+        self._draft = await anyio.to_thread.run_sync(self._drafts.load, *place)
+        if self._draft and self.prompt.text:
+            self.prompt.remember_last(self._draft)
+            self.host.feed.note("what you had not sent here is a key up")
+        elif self._draft:
+            self.prompt.put(self._draft)
 
     async def keep_draft(self) -> None:
         """Keep what stands in the editor, if it is another than the one that is kept."""
-        text = self.prompt.whole
-        if self._drafts is None or (self._draft, self._draft_place) == (text, self._place):
+        await self._load_draft()
+        text, place = self.prompt.whole, self._place
+        if self._drafts is None or place is None or (self._draft, self._draft_place) == (text, place):
             return
         if not text and not self._draft:
             return
-        before, self._draft, place = self._draft_place, text, self._place
+        before, self._draft = self._draft_place, text
         self._draft_place = place
         try:
             if before != place:
@@ -155,6 +167,9 @@ class ChatScreen(Screen[None]):
 
     def draw_state(self) -> None:
         """Show tasks, question and status as they are now."""
+        if not self.host.begun:
+            self._draw_status()
+            return
         chat, feed = self.host.chat, self.host.feed
         height, now = self.size.height, chat.now()
         self._dock.draw(chat.tree, chat.last_session, now, most=0 if height < SMALL else min(6, (height - 10) // 2))
@@ -166,9 +181,9 @@ class ChatScreen(Screen[None]):
         self._draw_status()
 
     def _draw_status(self) -> None:
-        chat, width = self.host.chat, self.size.width - 2
-        line = status(chat)
-        keys = " esc stops · ^T tasks · /help" if chat.turn_runs else " ^T tasks · /help"
+        width, begun = self.size.width - 2, self.host.begun
+        line = self.host.chat.status_line() if begun else "starting …"
+        keys = " esc stops · ^T tasks · /help" if begun and self.host.chat.turn_runs else " ^T tasks · /help"
         room = width - columns(line) - columns(keys)
         line = f"{line}{' ' * room}{keys}" if room > 0 else fitted(line, width)
         if line != self._status_line:
@@ -182,17 +197,17 @@ class ChatScreen(Screen[None]):
         self.transcript.anchor()
         self.host.feed.said(event.shown)
         if self._past is not None:
-            await anyio.to_thread.run_sync(self._past.add, self.host.assembly.redactor.text(event.shown))
+            await anyio.to_thread.run_sync(self._past.add, self.host.feed.redacted(event.shown))
         self.host.typed(event.text)
 
     @on(TextArea.Changed)
     async def _changed(self) -> None:
-        chat = self.host.chat
-        chat.composer.on_typing(bool(self.prompt.text))
+        if self.host.begun:
+            self.host.chat.composer.on_typing(bool(self.prompt.text))
         where = self.prompt.cursor_location
         line = self.prompt.document.get_line(where[0])
         if where[0] == 0 or "@" in line:
-            look = partial(complete, line, where[1], chat.tree, chat.last_session, chat.folder)
+            look = partial(complete, line, where[1], *self._known())
             # folders are read on a thread: one may be far away
             found = await anyio.to_thread.run_sync(look) if "@" in line else look()
             if where == self.prompt.cursor_location:
@@ -200,9 +215,16 @@ class ChatScreen(Screen[None]):
         elif self._choices.display:
             self.prompt.close_choices()
 
+    def _known(self) -> tuple[TreeView, str, str]:
+        """Tasks, session and folder that what is typed may name."""
+        if not self.host.begun:
+            return TreeView(), "", self.host.new_in or os.getcwd()
+        chat = self.host.chat
+        return chat.tree, chat.last_session, chat.folder
+
     def _answers(self, key: str) -> bool:
         """Take a key for the answer to the open question."""
-        if not self._ask.takes(key, self.host.chat.now()):
+        if not self.host.begun or not self._ask.takes(key, self.host.chat.now()):
             return False
         self._answer(key)
         return True
@@ -237,7 +259,8 @@ class ChatScreen(Screen[None]):
         if self.focused is not self.prompt:
             self.prompt.focus()
             return
-        self.host.chat.stops.interrupt_turn()
+        if self.host.begun:
+            self.host.chat.stops.interrupt_turn()
 
     def action_fold_dock(self) -> None:
         """Fold or unfold the tasks."""

@@ -115,6 +115,10 @@ class Prompt(TextArea):
         """Put lines of an earlier time before what was sent."""
         self._history = (lines + self._history)[-MOST_HISTORY:]
 
+    def remember_last(self, text: str) -> None:
+        """Put a text where the newest line that was sent stands."""
+        self._history.append(text)
+
     def put(self, text: str) -> None:
         """Replace what stands there; the cursor goes to its end."""
         self.text = text

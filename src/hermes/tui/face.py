@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
+import anyio.to_thread
 
 from hermes.chat.composer import Signal, nobody
-from hermes.chat.interactive import Chat
-from hermes.compose import Assembly
+from hermes.config import Home
 from hermes.tui.app import HermesApp
 from hermes.tui.feed import Feed
+
+if TYPE_CHECKING:
+    from hermes.chat.interactive import Chat
 
 __all__ = ["ScreenComposer"]
 
@@ -24,23 +28,37 @@ __all__ = ["ScreenComposer"]
 MOST_LINES = 1_000
 #: Seconds that keeping the draft may take when the screen is left.
 SETTLE = 5.0
+#: What is loaded when the first picture stands.
+LATER = "hermes.tui.rendering"
 
 
 class ScreenComposer:
     """The composer of a full-screen conversation. `feed` is its stage; `attach` gives it the chat that it serves.
 
-    `run` shows the program and returns when it has ended; a test passes one without a terminal.
+    `new_in` is the folder of a conversation that has not begun, None for one that is taken up. `run` shows the program
+    and returns when it has ended; a test passes one without a terminal. `given_up` is the exit code where the program
+    was ended before there was a chat, else 0.
     """
 
-    def __init__(self, assembly: Assembly, run: Callable[[HermesApp], Any] | None = None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        redact: Callable[[str], str],
+        *,
+        new_in: str | None = None,
+        run: Callable[[HermesApp], Any] | None = None,
+    ) -> None:
         self.on_typing: Callable[[bool], None] = nobody
         self.finished = False
-        self.feed = Feed(assembly.runtime.bus.tree, assembly.redactor.text, lambda: self._session)
+        self.feed = Feed(redact, lambda: self._session)
+        self.given_up = 0
         self._run = run if run is not None else lambda app: app.run_async()
         self._send, self._receive = anyio.create_memory_object_stream[str | Signal](MOST_LINES)
         self._chat: Chat | None = None
-        self._app: HermesApp | None = None
-        self._stack = AsyncExitStack()
+        self.app = HermesApp(self.feed, self._typed, self.give_up, home=home, new_in=new_in)
+        self._scope: anyio.CancelScope | None = None  # of what is done while the screen is there
+        self._own = AsyncExitStack()
+        self._ended = anyio.Event()
         self._farewell: list[str] = []
         self._leaving = False
 
@@ -49,43 +67,59 @@ class ScreenComposer:
         return self._chat.last_session if self._chat is not None else ""
 
     def attach(self, chat: Chat) -> None:
-        """Serve this chat from now on."""
+        """Serve this chat from now on: what was typed until now goes to it first."""
         self._chat = chat
-        self._app = HermesApp(chat, self.feed, self._typed)
+        self.feed.follow(chat.tree, chat.assembly.redactor.text)
+        self.app.begin(chat)
 
-    @property
-    def app(self) -> HermesApp:
-        """The program."""
-        assert self._app is not None, "attach a chat first"
-        return self._app
+    def give_up(self, code: int) -> None:
+        """End the program, unless there is a chat by now."""
+        if self._chat is None and self._scope is not None:
+            self.given_up = code
+            self._scope.cancel()
 
     @property
     def width(self) -> int:
         """Columns of the transcript."""
         return self.feed.width
 
+    @asynccontextmanager
+    async def painted(self) -> AsyncIterator[None]:
+        """The screen for the length of a block, from its first picture on. A chat may come later, and go before."""
+        with anyio.CancelScope() as self._scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._show)
+                await self.app.ready.wait()
+                group.start_soon(anyio.to_thread.run_sync, importlib.import_module, LATER)
+                try:
+                    yield
+                finally:
+                    await self._end()
+
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            group = await stack.enter_async_context(anyio.create_task_group())
-            group.start_soon(self._show)
-            await self.app.ready.wait()
-            self._stack = stack.pop_all()
+        if self._scope is None:
+            await self._own.enter_async_context(self.painted())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._end()
+        await self._own.__aexit__(kind, error, trace)
+
+    async def _end(self) -> None:
+        if self._leaving:
+            return
         self._leaving = True
         try:
             with anyio.move_on_after(SETTLE, shield=True):  # whoever is cancelled keeps the draft too
                 await self.app.settle()
         finally:
             self.app.exit()
-        try:
-            await self._stack.__aexit__(kind, error, trace)
-        finally:
-            self._send.close()
-            self._receive.close()
+        with anyio.CancelScope(shield=True):
+            await self._ended.wait()
+        self._send.close()
+        self._receive.close()
         for line in self._farewell:
             sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -94,7 +128,10 @@ class ScreenComposer:
         with anyio.CancelScope(shield=True):  # the terminal is given back whatever happens
             await self._run(self.app)
         self.app.ready.set()
-        if not self._leaving and self._chat is not None:
+        self._ended.set()
+        if not self._leaving and self._chat is None:
+            self.give_up(1)
+        elif not self._leaving and self._chat is not None:
             why = f" ({type(self.app.failure).__name__})" if self.app.failure is not None else ""
             self._farewell.append(f"the screen ended{why}; what runs goes on in the background")
             if self.app.failure is not None and os.environ.get("HERMES_DEBUG"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,7 +31,9 @@ from hermes.core.events import (
 )
 from hermes.core.messages import Assistant, ToolCall, ToolResult, plain_text
 from hermes.core.views import TreeView
-from hermes.runtime.approval import Question
+
+if TYPE_CHECKING:
+    from hermes.runtime.approval import Question
 
 __all__ = [
     "Answer",
@@ -153,19 +156,24 @@ Item = (
 class Feed:
     """The queue of one conversation; also the `Stage` that its chat speaks to."""
 
-    def __init__(self, tree: TreeView, redact: Callable[[str], str], session_id: Callable[[], str]) -> None:
+    def __init__(self, redact: Callable[[str], str], session_id: Callable[[], str]) -> None:
+        """`redact` and an empty tree serve until there is a conversation to `follow`."""
         self.width = 80
         self.keys: Sequence[tuple[str, str]] = KEYS
         self.left_out = 0
         self.opener: Callable[[str], bool] = lambda name: False
         self.asked: dict[str, float] = {}  # since when a question waits, by its request; seconds since the epoch
-        self._tree = tree
         self._redact = redact
         self._session_id = session_id
         self._items: deque[Item] = deque()
-        self._cleaner, self._thoughts = Cleaner(redact), Cleaner(redact)
         self._calls: dict[tuple[str, int], tuple[ToolCall, ...]] = {}
-        self._narrator = Narrator(tree, self.note, session_id=session_id, progress="off")
+        self.follow(TreeView(), redact)
+
+    def follow(self, tree: TreeView, redact: Callable[[str], str]) -> None:
+        """Tell of the tasks of this tree from now on."""
+        self._tree, self._redact = tree, redact
+        self._cleaner, self._thoughts = Cleaner(redact), Cleaner(redact)
+        self._narrator = Narrator(tree, self.note, session_id=self._session_id, progress="off")
 
     def take(self, most: int) -> list[Item]:
         """Return and forget the oldest items, at most `most`."""
@@ -246,6 +254,10 @@ class Feed:
     def opens(self, name: str) -> bool:
         """Open a screen, where there is one."""
         return self.opener(name)
+
+    def redacted(self, text: str) -> str:
+        """The text without the secrets that are known."""
+        return self._redact(text)
 
     def _safe(self, text: str) -> str:
         return self._redact(printable(text))

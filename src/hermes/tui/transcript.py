@@ -6,12 +6,13 @@ It shows what the feed hands it and forgets what is far above; the whole is in t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from hermes.chat.render import duration, quantity
 from hermes.tui.feed import (
@@ -30,10 +31,15 @@ from hermes.tui.feed import (
     Thought,
 )
 
+if TYPE_CHECKING:
+    from textual.widgets import Markdown
+
+    from hermes.tui.rendering import AnswerPart
+
 __all__ = ["Fold", "Transcript"]
 
-#: Blocks that are kept on the screen, and characters of one block of Markdown before the next one is begun.
-MOST_BLOCKS, LONG = 200, 12_000
+#: Blocks that are kept on the screen.
+MOST_BLOCKS = 200
 #: Characters of reasoning, notes and results that a block keeps.
 MOST_TEXT = 20_000
 
@@ -70,9 +76,8 @@ class Fold(Static, can_focus=True):
             self._body = None
         else:
             text = self.text or "(nothing yet)"
-            body = Markdown(text, open_links=False) if self._markdown else Static(Content(text), markup=False)
-            body.add_class("fold-body")
-            self._body = body
+            plain = Static(Content(text), markup=False, classes="fold-body")
+            self._body = body = _rendered(text, "fold-body") if self._markdown else plain
             assert self.parent is not None
             self.screen.get_widget_by_id("transcript", Transcript).mount(body, after=self)
         self._draw()
@@ -82,10 +87,10 @@ class Fold(Static, can_focus=True):
         self.title = title
         if text != self.text:
             self.text = text
-            if isinstance(self._body, Markdown):
-                self._body.update(text)
-            elif isinstance(self._body, Static):
+            if isinstance(self._body, Static):
                 self._body.update(Content(text))
+            elif self._body is not None:
+                cast("Markdown", self._body).update(text)
         self._draw()
 
     def drop(self) -> None:
@@ -98,29 +103,11 @@ class Fold(Static, can_focus=True):
         self.update(Content(f"{'▾' if self.unfolded else '▸'} {self.title}"))
 
 
-class _Markdown(Markdown):
-    """A part of an answer that still grows."""
+def _rendered(text: str, classes: str) -> Markdown:
+    # edge: the first picture does not wait for Markdown
+    from hermes.tui.rendering import rendered
 
-    def __init__(self) -> None:
-        super().__init__("", open_links=False, classes="answer")
-        self.length = 0
-        self.fences = 0
-
-    async def add(self, text: str) -> None:
-        self.length += len(text)
-        self.fences += text.count("```")
-        await self.append(text)
-
-    def cut(self, text: str) -> int | None:
-        """Where in `text` the next block begins: at a paragraph, at a line of a very long one, or nowhere yet. Code is
-        not cut in two unless it has no end."""
-        if self.length <= LONG or (self.fences % 2 and self.length <= 8 * LONG):
-            return None
-        if "\n\n" in text:
-            return text.index("\n\n") + 2
-        if self.length > 2 * LONG and "\n" in text:
-            return text.index("\n") + 1
-        return 0 if self.length > 8 * LONG else None
+    return rendered(text, classes)
 
 
 class Transcript(VerticalScroll, can_focus=True):
@@ -131,7 +118,7 @@ class Transcript(VerticalScroll, can_focus=True):
     def __init__(self) -> None:
         super().__init__(id="transcript")
         self._blocks: list[Widget] = []
-        self._answer: list[_Markdown] = []
+        self._answer: list[AnswerPart] = []
         self._thought: Fold | None = None
         self._calls: dict[CallKey, Fold] = {}
         self._begun: dict[CallKey, CallBegan] = {}
@@ -201,7 +188,10 @@ class Transcript(VerticalScroll, can_focus=True):
         if place is not None:
             if self._answer and place:
                 await self._answer[-1].add(text[:place])
-            part = _Markdown()
+            # edge: the first picture does not wait for Markdown
+            from hermes.tui.rendering import AnswerPart
+
+            part = AnswerPart()
             self._answer.append(part)
             await self._add(part)
             text = text[place:]
@@ -245,7 +235,7 @@ class Transcript(VerticalScroll, can_focus=True):
             del self._calls[oldest], self._begun[oldest]
 
     async def _panel(self, item: Shown) -> None:
-        block = Markdown(item.text, open_links=False, classes="panel")
+        block = _rendered(item.text, "panel")
         block.border_title = Content(item.title)
         await self._add(block)
 
