@@ -21,6 +21,7 @@ from hermes.cli.oneshot import OneShot, Request
 from hermes.cli.opening import parts_of
 from hermes.cli.options import Sources, open_sources, options_of
 from hermes.cli.reaching import hand_to_host, reach
+from hermes.cli.running import run_async
 from hermes.cli.screens import print_json, rows
 from hermes.core.errors import HermesError
 from hermes.runtime.remote import Answer, Remote

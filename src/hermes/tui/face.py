@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -90,7 +91,7 @@ class ScreenComposer:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._show)
                 await self.app.ready.wait()
-                group.start_soon(anyio.to_thread.run_sync, importlib.import_module, LATER)
+                group.start_soon(anyio.to_thread.run_sync, partial(importlib.import_module, LATER))
                 try:
                     yield
                 finally:
