@@ -1,4 +1,4 @@
-"""One attempt at one row: make its workspace, let the engine work, judge what came back, write it up as a record.
+"""One attempt at one row: give it a workspace, let the engine work, judge what came back, write it up as a record.
 
 Whatever goes wrong with one row becomes its result; only cancellation passes through. When to run which row is decided
 elsewhere.
@@ -12,23 +12,19 @@ from pathlib import Path
 from hermes.batch.distribution import Draw
 from hermes.batch.filters import judge
 from hermes.batch.folder import RunFolder
-from hermes.batch.identity import session_name
 from hermes.batch.plan import Item
 from hermes.batch.reasoning import split_reasoning
 from hermes.batch.record import Head, Outcome, Record
 from hermes.batch.rollout import Engine, RolloutError, RolloutRequest, RolloutResult, RolloutState
-from hermes.batch.settings import BatchSettings, routing
-from hermes.batch.threads import Threads
+from hermes.batch.settings import LOCAL, BatchSettings, routing
 from hermes.batch.verifiers import mean_score
-from hermes.batch.workspace import WorkspaceError, prepare, remove
+from hermes.batch.workplace import Workplace
+from hermes.batch.workspace import WorkspaceError
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant
 
 __all__ = ["Attempts", "failure", "outcome", "write_up"]
-
-#: Threads that copy and remove workspaces, apart from those in which tools block.
-COPY_THREADS = 4
 
 
 def failure(kind: str, message: str) -> RolloutResult:
@@ -51,11 +47,11 @@ class Attempts:
         hold: Hold = NO_HOLD,
     ) -> None:
         self._engine = engine
-        self._folder = folder
         self._settings = settings
+        #: None: those who carry rollouts out are on other machines, and have workplaces of their own.
+        self._workplace = None if settings.executor != LOCAL else Workplace(folder, settings, hold)
         self._system = system
         self._prefill = prefill
-        self._threads = Threads(COPY_THREADS, hold)
         wishes = routing(settings)
         self._extra = {"provider": wishes} if wishes else {}
 
@@ -63,33 +59,13 @@ class Attempts:
         """Run one item; failures come back as results."""
         if draw.missing and not draw.toolsets:
             return failure("environment_unavailable", f"no such toolset here: {', '.join(draw.missing)}")
-        inplace = self._settings.cwd_mode == "inplace" and item.row.cwd is not None
-        target = self._folder.workspace(item.index, item.rollout)
-        report("workspace")
-        goes_on = session_name(item.key, item.attempt) in self._engine.begun() and target.exists()
-        try:
-            workspace = (
-                target
-                if goes_on and not inplace
-                else await self._threads.run(
-                    lambda: prepare(
-                        item.row.cwd,
-                        target,
-                        self._folder.path,
-                        inplace=inplace,
-                        most_mb=self._settings.max_copy_mb,
-                    )
-                )
-            )
-        except WorkspaceError as error:
-            return failure("environment_unavailable", str(error))
         request = RolloutRequest(
             key=item.key,
             index=item.index,
             rollout=item.rollout,
             attempt=item.attempt,
             prompt=item.row.prompt,
-            workspace=str(workspace),
+            cwd=None if item.row.cwd is None else str(Path(item.row.cwd).expanduser().absolute()),
             image=item.row.image or "",
             system="\n\n".join(part for part in (item.row.system, self._system) if part),
             before=item.row.before,
@@ -108,32 +84,29 @@ class Attempts:
             report=report,
         )
         try:
+            if self._workplace is not None:
+                report("workspace")
+                request = await self._workplace.enter(request, self._engine.begun())
             return await self._engine.run(request)
+        except WorkspaceError as error:
+            return failure("environment_unavailable", str(error))
         except OperatorError:
             raise  # no row can be carried out any more
         except Exception as error:  # a fault of one row must not end the others; it is recorded and shown
             return failure("crashed", f"{type(error).__name__}: {error}")
 
     async def clear(self, heads: Sequence[Head]) -> None:
-        """The records of these rollouts are synced: what they would have gone on with goes, and what their shells
-        kept, which would fill the disk in a long run."""
-        gone: list[Path] = []
+        """The records of these rollouts are synced: what they would have gone on with goes."""
         for head in heads:
             self._engine.settled(head.key, head.attempt)
-            gone.append(self._folder.state / session_name(head.key, head.attempt))
-            if not self._settings.keep_workspaces:
-                gone.append(self._folder.workspace(head.index, head.rollout))
-        if gone:
-            await self._threads.run(_remove_all, gone)
+        if self._workplace is not None:
+            left = self._workplace.left_by
+            gone = [path for head in heads for path in left(head.key, head.attempt, head.index, head.rollout)]
+            await self._workplace.clear(gone)
 
     def spent(self) -> tuple[int, float]:
         """Tokens and US dollars used by this process so far, what is set aside for calls under way included."""
         return self._engine.spent()
-
-
-def _remove_all(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        remove(folder)
 
 
 def outcome(result: RolloutResult) -> tuple[Outcome, str, str]:

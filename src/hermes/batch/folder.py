@@ -102,6 +102,8 @@ class RunFolder:
         self.rows_path = self.path / "rows.tsv"
         self.records_path = self.path / "records.jsonl"
         self.lock_path = self.path / "run.lock"
+        #: What other machines call the run.
+        self.away_path = self.path / "away.id"
         #: What a detached run says.
         self.log_path = self.path / "run.log"
         #: What half-done rollouts go on from.
@@ -121,7 +123,7 @@ class RunFolder:
     def has_run(self) -> bool:
         """Whether a run has been started here (or something else lives here)."""
         try:
-            ours = {self.lock_path.name, self.log_path.name}
+            ours = {self.lock_path.name, self.log_path.name, self.away_path.name}
             return any(entry.name not in ours for entry in self.path.iterdir())
         except FileNotFoundError:
             return False

@@ -26,6 +26,10 @@ __all__ = ["ProcessEngine", "open_processes"]
 
 #: Processes that may die over one rollout before it counts as its fault.
 DEATHS = 3
+#: Processes in a row that may die at their start before their place is given up.
+STILLBORN = 8
+#: Seconds before the second of them, doubled before each other.
+REST = 0.1
 #: Seconds in which a process has to open its engine, one before it that is still ending included.
 OPENING = 60.0
 #: Seconds that a stopped rollout gets to end its commands.
@@ -65,6 +69,7 @@ class _Worker:
         self.opened: wire.Opened | None = None
         self.refused: wire.Refused | None = None
         self.closing = False
+        self._open = False  # the process that has this place now has begun
         self.jobs: dict[int, _Job] = {}
         self.names: set[str] = set()
         self.beat = wire.Beat(tokens=0, cost_usd=0.0)
@@ -77,12 +82,22 @@ class _Worker:
 
     async def run(self) -> None:
         """Keep a process in this place until the end of the run."""
-        first = True
+        first, stillborn = True, 0
         while not self.closing and self.refused is None:
+            self._open = False
             await self._live(first)
             first = False
-            if not self.closing and self.refused is None:
+            if self.closing or self.refused is not None:
+                break
+            if self._open:
+                stillborn = 0
                 self._bury()
+                continue
+            stillborn += 1
+            if stillborn >= STILLBORN:
+                self.refused = wire.Refused(text=f"{stillborn} processes in a row died before they could begin")
+            else:
+                await anyio.sleep(REST * 2 ** (stillborn - 1))
         self._ready.set()
         self.gone.set()
         for job in list(self.jobs.values()):
@@ -124,6 +139,7 @@ class _Worker:
         match message:
             case wire.Opened():
                 self.opened = message
+                self._open = True
                 if first:
                     self.names.update(message.begun)
                 else:
@@ -135,7 +151,8 @@ class _Worker:
                 self.refused = message
                 self._ready.set()
             case wire.Said(text=text):
-                self._say(text)
+                if first or self._open:  # what is said at each start has been said
+                    self._say(text)
             case wire.Phase(id=number, phase=phase):
                 if number in self.jobs:
                     self.jobs[number].request.report(phase)
@@ -188,9 +205,13 @@ class _Worker:
         """Let the process end: it reads the end of its input."""
         self.closing = True
         link = self._link
-        if link is not None:
+        if link is None:
+            return
+        try:
             async with self._sending:
                 await link.close()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass  # it has ended before
 
 
 class ProcessEngine:

@@ -20,6 +20,8 @@ from hermes.core.errors import UsageError
 __all__ = [
     "CHANGEABLE",
     "CWD_MODES",
+    "EXECUTORS",
+    "LOCAL",
     "PROVIDER_SORTS",
     "BatchSettings",
     "check_routing",
@@ -40,6 +42,8 @@ CHANGEABLE = frozenset(
         "max_cost",
         "max_total_tokens",
         "processes",
+        "executor",
+        "ray_address",
         "log_prefix_chars",
         "max_copy_mb",
         "max_failure_share",
@@ -55,6 +59,10 @@ CHANGEABLE = frozenset(
 )
 
 
+#: Rollouts are carried out on this machine.
+LOCAL = "local"
+#: Where rollouts are carried out.
+EXECUTORS = (LOCAL, "ray")
 #: How a rollout comes to its place in the `cwd` of its row.
 CWD_MODES = ("copy", "inplace")
 #: By what a router may choose among providers.
@@ -80,7 +88,8 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     `model` is None until the engine has named the one it uses. `row_timeout` is seconds of running time for one row,
     None = none. `max_failure_share` (0 to 1) stops the run once at least 20 rows have ended and more than that share of
-    them failed. `processes` carry the rows out (1: this one does). `max_cost` (US dollars) and `max_total_tokens` are
+    them failed. `processes` carry the rows out (1: this one does); with the `executor` ray so many on each node of the
+    cluster at `ray_address`. `max_cost` (US dollars) and `max_total_tokens` are
     of the whole run with all its sessions, None for no limit. `rollouts_per_prompt` is the size of a row's group;
     `temperature`, `top_p` and `seed` go to the model as they are, None = the endpoint's own; rollout number i of a row
     is asked with `seed` + i. `providers_*` and `provider_sort` say which providers a router may ask, and in which
@@ -100,6 +109,8 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     num_workers: int = 4
     processes: int = 1
+    executor: str = LOCAL
+    ray_address: str | None = None
     max_cost: float | None = None
     max_total_tokens: int | None = None
     max_samples: int | None = None
@@ -248,9 +259,17 @@ def _checked(settings: BatchSettings) -> BatchSettings:
         raise UsageError(f"unknown reasoning effort {settings.reasoning_effort!r}. There are: {', '.join(EFFORTS)}.")
     if settings.cwd_mode not in CWD_MODES:
         raise UsageError(f"unknown --cwd_mode={settings.cwd_mode}. There are: {', '.join(CWD_MODES)}.")
+    _check_executor(settings)
     if settings.provider_sort is not None and settings.provider_sort not in PROVIDER_SORTS:
         raise UsageError(f"unknown --provider_sort={settings.provider_sort}. There are: {', '.join(PROVIDER_SORTS)}.")
     return settings
+
+
+def _check_executor(settings: BatchSettings) -> None:
+    if settings.executor not in EXECUTORS:
+        raise UsageError(f"unknown --executor={settings.executor}. There are: {', '.join(EXECUTORS)}.")
+    if settings.executor != LOCAL and settings.cwd_mode == "inplace":
+        raise UsageError(f"--cwd_mode=inplace needs --executor={LOCAL}: other machines work on copies of their own.")
 
 
 def _check_sampling(settings: BatchSettings) -> None:

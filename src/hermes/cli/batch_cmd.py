@@ -27,9 +27,9 @@ from hermes.batch.summary import StopCause, resume_command
 from hermes.chat.render import printable
 from hermes.cli.batch_detached import command_line, run_detached, without_detach
 from hermes.cli.batch_distributions import distribution_lines, known_tables
+from hermes.cli.batch_flags import executor_options, routing_options, sampling_options
 from hermes.cli.batch_flags import flag as _flag
 from hermes.cli.batch_flags import option as _option
-from hermes.cli.batch_flags import routing_options, sampling_options
 from hermes.cli.options import GlobalOptions, listened, merged, options_of
 from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.config.endpoints import EFFORTS
@@ -99,7 +99,7 @@ def data_dir_of(context: click.Context) -> Path:
 @_option("max_copy_mb", type=int, metavar="MB", help="Largest copy of a cwd, shared blocks left out (1024).")
 @_flag("keep_workspaces", help="Leave the rows' workspaces in data/NAME/workspaces.")
 @_option("row_timeout", type=float, metavar="SECONDS", help="Running time of one row (3600).")
-@_option("processes", type=int, metavar="N", help="Processes that carry the rows out (1: this one).")
+@executor_options
 @_option("max_cost", type=float, metavar="USD", help="What the whole run may cost; then no other row starts.")
 @_option("max_total_tokens", type=int, metavar="N", help="Tokens the whole run may use; then no other row starts.")
 @_option("allow_failed", metavar="N|N%", help="Exit 0 though so many rows failed.")

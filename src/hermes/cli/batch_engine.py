@@ -11,16 +11,19 @@ from pathlib import Path
 import msgspec
 
 from hermes.batch.announcing import announced
+from hermes.batch.away import id_away
 from hermes.batch.execute import RuntimeEngine
 from hermes.batch.folder import RunFolder
 from hermes.batch.link import pipes
 from hermes.batch.processes import open_processes
+from hermes.batch.ray_cluster import open_cluster
 from hermes.batch.rollout import Engine
-from hermes.batch.settings import BatchSettings, check_routing
+from hermes.batch.settings import LOCAL, BatchSettings, check_routing
 from hermes.batch.wire import Begin
 from hermes.chat.notes import describe_source
 from hermes.chat.tree_text import live_lines
-from hermes.cli.options import GlobalOptions, open_sources
+from hermes.cli.carried import Carried, carry
+from hermes.cli.options import GlobalOptions, Sources, open_sources
 from hermes.cli.taped import tell_tape
 from hermes.compose import Assembly, Parts, open_runtime, select_toolsets
 from hermes.compose.models import address_of
@@ -41,8 +44,16 @@ class BatchEngine:
     """What opens the engine of a run, and what a person sees of it."""
 
     def __init__(
-        self, options: GlobalOptions, data_dir: Path, *, record: str = "", replay: str = "", number: int | None = None
+        self,
+        options: GlobalOptions,
+        data_dir: Path,
+        *,
+        record: str = "",
+        replay: str = "",
+        number: int | None = None,
+        sources: Callable[[GlobalOptions], Sources] = open_sources,
     ) -> None:
+        self._sources = sources
         self._number = number  # which of several processes this is; None: the run itself
         self._file, self._cassette = cassettes(record, replay)
         self.strayed = False  # the replay went otherwise than its recording
@@ -63,14 +74,15 @@ class BatchEngine:
         with suppress(OperatorError):  # then the run works beside its journal, and the home knows nothing of it
             home.prepare(home.run_dir)
         with announced(home.run_dir, folder, before, after):
-            async with self._processes(settings) if settings.processes > 1 else self._own(settings) as engine:
+            shared = settings.processes > 1 or settings.executor != LOCAL
+            async with self._processes(settings) if shared else self._own(settings) as engine:
                 yield engine
 
     @asynccontextmanager
     async def _own(self, settings: BatchSettings) -> AsyncIterator[Engine]:
         """The engine of this process alone."""
         given = msgspec.structs.replace(self._options, model=settings.model or self._options.model)
-        sources = open_sources(given)
+        sources = self._sources(given)
         configuration = sources.loaded.require()
         if self._cassette is not None:
             endpoint = replay_endpoint(self._cassette, given.model, configuration.model.aliases)
@@ -117,20 +129,45 @@ class BatchEngine:
     @asynccontextmanager
     async def _processes(self, settings: BatchSettings) -> AsyncIterator[Engine]:
         if self._file is not None or self._cassette is not None:
-            raise UsageError("--record and --replay need one process: leave out --processes.")
-        secrets = open_sources(self._options).secrets()
-        begins = [
-            Begin(
-                number=number,
-                data_dir=str(self._data_dir.absolute()),
-                settings=msgspec.structs.asdict(settings),
-                options=msgspec.structs.asdict(self._options),
-            )
-            for number in range(settings.processes)
-        ]
+            raise UsageError("--record and --replay need one process of this machine: no --processes, no --executor.")
+        redact = Redactor(self._sources(self._options).secrets()).json_bytes
+        if settings.executor != LOCAL:
+            async with self._nodes(settings, redact) as engine:
+                yield engine
+            return
+        begins = [self._begin(number, settings) for number in range(settings.processes)]
         connects = [pipes([sys.executable, "-m", "hermes.cli.batch_worker"])] * len(begins)
-        async with open_processes(begins, connects, say=self._say, redact=Redactor(secrets).json_bytes) as engine:
+        async with open_processes(begins, connects, say=self._say, redact=redact) as engine:
             yield engine
+
+    def _begin(self, number: int, settings: BatchSettings, away: str = "", carried: Carried | None = None) -> Begin:
+        return Begin(
+            number=number,
+            data_dir="" if away else str(self._data_dir.absolute()),
+            settings=msgspec.structs.asdict(settings),
+            options=msgspec.structs.asdict(self._options),
+            away=away,
+            carried=msgspec.to_builtins(carried) if carried is not None else {},
+        )
+
+    @asynccontextmanager
+    async def _nodes(self, settings: BatchSettings, redact: Callable[[bytes], bytes]) -> AsyncIterator[Engine]:
+        """The engine of a run whose rollouts are carried out on the nodes of a Ray cluster."""
+        sources = self._sources(msgspec.structs.replace(self._options, model=settings.model or self._options.model))
+        sources.loaded.require()
+        if settings.api_key:
+            raise UsageError(
+                "--api_key would stand in the records of the Ray cluster, like the whole command line. Put the key "
+                "into the environment or into auth.json."
+            )
+        endpoint = sources.endpoint(base_url=settings.base_url or "")
+        check_routing(settings, address_of(endpoint).host)
+        carried = carry(sources, endpoint)
+        away = id_away(RunFolder(self._data_dir, settings.run_name))
+        async with open_cluster(settings.ray_address, settings.processes, self._say) as connects:
+            begins = [self._begin(number, settings, away, carried) for number in range(len(connects))]
+            async with open_processes(begins, connects, say=self._say, redact=redact) as engine:
+                yield engine
 
     def price_of(self, settings: BatchSettings) -> tuple[str, ModelProfile]:
         """The model of a run and what is known of it; asks nobody."""

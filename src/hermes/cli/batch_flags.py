@@ -1,4 +1,4 @@
-"""How the flags of `hermes batch run` are spelled, and those about sampling, routing and verifiers.
+"""How the flags of `hermes batch run` are spelled, and those about sampling, routing, verifiers and other machines.
 
 Values are checked where the settings are made.
 """
@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from hermes.batch.settings import PROVIDER_SORTS
+from hermes.batch.settings import EXECUTORS, PROVIDER_SORTS
 from hermes.cli.options import Names
 
-__all__ = ["flag", "option", "routing_options", "sampling_options"]
+__all__ = ["executor_options", "flag", "option", "routing_options", "sampling_options"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -60,4 +60,15 @@ def routing_options(command: _Command) -> _Command:
         option("providers_ignored", type=NAMES, metavar="NAMES", help="Never ask these (openrouter.ai)."),
         option("providers_order", type=NAMES, metavar="NAMES", help="Ask in this order (openrouter.ai)."),
         option("provider_sort", metavar="BY", help=f"Choose by: {sorts} (openrouter.ai)."),
+    )(command)
+
+
+def executor_options(command: _Command) -> _Command:
+    """Who carries the rows out."""
+    return _all(
+        option(
+            "processes", type=int, metavar="N", help="Processes that carry the rows out (1); with ray, on each node."
+        ),
+        option("executor", metavar="NAME", help=f"Where they run: {', '.join(EXECUTORS)} (the nodes of a cluster)."),
+        option("ray_address", metavar="HOST:PORT", help="The Ray cluster of --executor=ray (RAY_ADDRESS)."),
     )(command)

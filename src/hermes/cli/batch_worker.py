@@ -1,4 +1,5 @@
-"""`python -m hermes.cli.batch_worker`: one of the processes of `hermes batch run --processes N`.
+"""`python -m hermes.cli.batch_worker`: one of the processes of `hermes batch run --processes N`, on this machine or on
+a node of a cluster.
 
 Reads what to do from its standard input and answers on its standard output, in lines of `batch.wire`; ends when its
 input does, so that it never outlives its run. Not for people.
@@ -10,8 +11,9 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -20,9 +22,12 @@ import msgspec
 
 from hermes.batch import wire
 from hermes.batch.attempt import failure
+from hermes.batch.away import AwayEngine, Outpost
+from hermes.batch.folder import RunFolder
 from hermes.batch.rollout import Engine
 from hermes.batch.settings import BatchSettings
 from hermes.cli.batch_engine import BatchEngine
+from hermes.cli.carried import Carried, unpack
 from hermes.cli.options import GlobalOptions
 from hermes.core.errors import HermesError, OperatorError, TryLater
 
@@ -144,25 +149,71 @@ async def _serve(out: _Outbox) -> None:
     assert isinstance(begin, wire.Begin)
     settings = msgspec.convert(begin.settings, BatchSettings)
     options = msgspec.convert(begin.options, GlobalOptions)
-    opener = BatchEngine(options, Path(begin.data_dir), number=begin.number)
-    opener.announce(lambda text: out.put(wire.Said(text=text)))
     try:
+        if begin.away:
+            await _serve_away(begin, settings, options, lines, out)
+            return
+        opener = BatchEngine(options, Path(begin.data_dir), number=begin.number)
         held = await anyio.to_thread.run_sync(_take_place, opener.journal(settings))
-        async with opener.open(settings) as engine, anyio.create_task_group() as group:
-            group.start_soon(out.run)
-            toolsets = {name: tuple(tools) for name, tools in engine.toolsets.items()}
-            out.put(
-                wire.Opened(model=engine.model, profile=engine.profile, toolsets=toolsets, begun=tuple(engine.begun()))
-            )
-            server = _Server(engine, out, group)
-            group.start_soon(server.beat)
-            async for line in lines:
-                server.hear(wire.decode_to_worker(line))
-            group.cancel_scope.cancel()
+        opener.announce(lambda text: out.put(wire.Said(text=text)))
+        async with opener.open(settings) as engine:
+            await _answer(engine, lines, out)
         os.close(held)
     except HermesError as error:
         out.put(wire.Refused(text=str(error), code=error.exit_code))
         await out.flush()
+
+
+async def _serve_away(
+    begin: wire.Begin, settings: BatchSettings, options: GlobalOptions, lines: AsyncIterator[bytes], out: _Outbox
+) -> None:
+    """Serve a run whose folder and home are on another machine."""
+    outpost = await anyio.to_thread.run_sync(Outpost.take, begin.away, begin.journal)
+    half_done = True
+    try:
+        carried = msgspec.convert(begin.carried, Carried)
+        sources = unpack(carried, outpost.home)
+        asked = sources(msgspec.structs.replace(options, model=settings.model or options.model))
+        base_url = asked.endpoint(base_url=settings.base_url or "").base_url
+        if base_url != carried.base_url:
+            raise OperatorError(f"a process away from its run would ask {base_url} instead of {carried.base_url}.")
+        opener = BatchEngine(options, outpost.data_dir, number=0, sources=sources)
+        opener.announce(lambda text: out.put(wire.Said(text=text)))
+        async with opener.open(settings) as inner:
+            engine = AwayEngine(inner, RunFolder(outpost.data_dir, settings.run_name), settings)
+            await _answer(engine, lines, out, (engine.clear,), outpost.journal)
+            half_done = bool(engine.begun())
+    finally:
+        outpost.leave(settings.run_name, half_done, settings.keep_workspaces)
+
+
+async def _answer(
+    engine: Engine,
+    lines: AsyncIterator[bytes],
+    out: _Outbox,
+    beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    journal: str = "",
+) -> None:
+    """Do what a run says until it says no more; `beside` runs meanwhile."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(out.run)
+        out.put(
+            wire.Opened(
+                model=engine.model,
+                profile=engine.profile,
+                toolsets={name: tuple(tools) for name, tools in engine.toolsets.items()},
+                begun=tuple(engine.begun()),
+                journal=journal,
+                host=os.uname().nodename if journal else "",
+            )
+        )
+        server = _Server(engine, out, group)
+        group.start_soon(server.beat)
+        for each in beside:
+            group.start_soon(each)
+        async for line in lines:
+            server.hear(wire.decode_to_worker(line))
+        group.cancel_scope.cancel()
 
 
 def _take_place(journal: Path) -> int:

@@ -1,0 +1,206 @@
+"""Processes of a run on the nodes of a Ray cluster: an actor on a node holds each.
+
+The cluster is there already and is somebody's: nothing here starts, configures or stops one, and nothing of a run
+stays in it. Whoever asks for it says where it is; none is looked for. What the processes do is the ordinary worker's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from hermes.batch.link import Connect, Link
+from hermes.batch.ray_relay import Relay, versions
+from hermes.core.errors import OperatorError, TryLater, UsageError
+
+__all__ = ["open_cluster"]
+
+#: Seconds in which a cluster has to answer.
+ANSWERS = 30.0
+#: Seconds that an actor may wait for its place.
+PLACED = 50.0
+#: Seconds that a process gets to end with its link.
+PATIENCE = 0.5
+#: Seconds that leaving the cluster may take.
+LEAVING = 1.0
+
+
+@asynccontextmanager
+async def open_cluster(address: str | None, each: int, say: Callable[[str], None]) -> AsyncIterator[Sequence[Connect]]:
+    """Join the cluster at `address` (None: `RAY_ADDRESS`) and yield what starts its processes, `each` on every node
+    that has as many CPUs.
+
+    Raises:
+        UsageError: there is no Ray here, no address, or not one node with enough CPUs.
+        OperatorError: the cluster cannot be reached, or fits not to this Ray.
+    """
+    ray = _ray()
+    address = address or os.environ.get("RAY_ADDRESS", "")
+    if not address:
+        raise UsageError(
+            "where is the cluster? --ray_address=HOST:PORT, as `ray start --head --port=PORT` was given it."
+        )
+    if "://" in address:
+        raise UsageError(
+            f"--ray_address={address}: a run takes part in the cluster and uses no client. Start it on one of the "
+            "nodes (`ray start --address=HOST:PORT --num-cpus=0` makes this machine one), with --ray_address=HOST:PORT."
+        )
+    await _join(ray, address)
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= each]
+        if not nodes:
+            raise UsageError(f"no node of the cluster at {address} has {each} CPUs: lower --processes.")
+        say(f"Ray cluster at {address}: {each} on each of {len(nodes)} nodes")
+        yield [partial(_actor, ray, node["NodeID"], say) for node in nodes for _ in range(each)]
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(LEAVING):
+            await anyio.to_thread.run_sync(ray.shutdown, abandon_on_cancel=True)
+
+
+def _ray() -> Any:
+    # No word of a run leaves it: Ray would count its uses at its makers'.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # What Ray has to say of lost nodes, pages of it, would come among the lines of the run; it stands in Ray's logs.
+    os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "(?s).*"
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
+    try:
+        # edge: an extra of its own, 200 MB
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            "--executor=ray needs Ray: pip install 'hermes-tasktree[ray]', here and on every node."
+        ) from error
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    return ray
+
+
+async def _join(ray: Any, address: str) -> None:
+    start = partial(
+        ray.init,
+        address=address,
+        log_to_driver=False,
+        configure_logging=False,
+        logging_level=logging.ERROR,
+        include_dashboard=False,
+    )
+    try:
+        # In a thread of its own: in the first one Ray would take the signals.
+        with anyio.fail_after(ANSWERS):
+            await anyio.to_thread.run_sync(start, abandon_on_cancel=True)
+    except TimeoutError:
+        raise OperatorError(f"the Ray cluster at {address} has not answered within {ANSWERS:g} s.") from None
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise OperatorError(f"the Ray cluster at {address} cannot be joined: {_first_line(error)}") from error
+
+
+@asynccontextmanager
+async def _actor(ray: Any, node: str, say: Callable[[str], None], again: bool) -> AsyncIterator[Link]:
+    """One process, in an actor on `node`; in the place of one that died, wherever there is room."""
+    # edge: part of the extra
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    actor = (
+        ray.remote(Relay)
+        .options(
+            # What takes the place of a lost one must not wait for a CPU that nobody gives back.
+            num_cpus=0 if again else 1,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=True),
+        )
+        .remote()
+    )
+    try:
+        await _check(ray, actor)
+        await _of(ray, actor.start.remote())
+        listening = actor.listen.remote()
+        link = _Actor(ray, actor, say)
+        yield link
+        with anyio.CancelScope(shield=True), anyio.move_on_after(PATIENCE):
+            await link.close()
+        del listening
+    finally:
+        ray.kill(actor, no_restart=True)
+
+
+async def _check(ray: Any, actor: Any) -> None:
+    """See that the node of an actor has what this machine has."""
+    try:
+        with anyio.fail_after(PLACED):
+            about = await _of(ray, actor.about.remote())
+    except TimeoutError:
+        raise TryLater(
+            f"the cluster had no place for a process within {PLACED:g} s: its CPUs are in use. Try later, or "
+            "with fewer --processes."
+        ) from None
+    except _Unfit as error:
+        raise OperatorError(
+            f"a node cannot carry rollouts out ({error}). Install hermes-tasktree {versions()['hermes']} for the "
+            "Python that runs Ray there."
+        ) from error
+    for name, ours in versions().items():
+        if about[name] != ours:
+            raise OperatorError(
+                f"node {about['node']} has {name} {about[name]}, and this machine {ours}: install the same."
+            )
+
+
+class _Unfit(Exception):
+    """An actor could not be made on its node."""
+
+
+async def _of(ray: Any, reference: Any) -> Any:
+    """The result of a call of an actor.
+
+    Raises:
+        BrokenResourceError: the actor, its process or its node has died.
+        _Unfit: the class of the actor cannot be had on its node.
+    """
+    try:
+        return await reference
+    except ray.exceptions.RayError as error:
+        if "ModuleNotFoundError" in str(error) or isinstance(error, ray.exceptions.RuntimeEnvSetupError):
+            raise _Unfit(_last_line(error)) from error
+        raise anyio.BrokenResourceError from error
+
+
+class _Actor:
+    """The process that an actor holds."""
+
+    def __init__(self, ray: Any, actor: Any, say: Callable[[str], None]) -> None:
+        self._ray = ray
+        self._actor = actor
+        self._say = say
+        self._closed = False
+
+    async def send(self, data: bytes) -> None:
+        await _of(self._ray, self._actor.send.remote(data))
+
+    async def receive(self) -> bytes:
+        data: bytes = await _of(self._ray, self._actor.receive.remote())
+        if not data:
+            words = await _of(self._ray, self._actor.last_words.remote())
+            if words and not self._closed:
+                self._say(f"the last words of a process: {words}")
+            raise anyio.EndOfStream
+        return data
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await _of(self._ray, self._actor.close.remote())
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().rpartition("\n")[2]

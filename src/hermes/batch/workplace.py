@@ -1,0 +1,71 @@
+"""Where the rollouts of a run work on this machine: each is given a workspace of its own before it begins, and nothing
+of one stays once its record is synced.
+
+Which rollouts there are is not known here, nor what a copy is made of (`workspace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hermes.batch.folder import RunFolder
+from hermes.batch.identity import session_name
+from hermes.batch.rollout import RolloutRequest
+from hermes.batch.settings import BatchSettings
+from hermes.batch.threads import Threads
+from hermes.batch.workspace import prepare, remove
+from hermes.core.clock import NO_HOLD, Hold
+
+__all__ = ["Workplace"]
+
+#: Threads that copy and remove workspaces, apart from those in which tools block.
+COPY_THREADS = 4
+
+
+class Workplace:
+    """Workspaces below `folder`, as the settings of the run want them."""
+
+    def __init__(self, folder: RunFolder, settings: BatchSettings, hold: Hold = NO_HOLD) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._threads = Threads(COPY_THREADS, hold)
+
+    async def enter(self, request: RolloutRequest, begun: Collection[str]) -> RolloutRequest:
+        """Return the request with a workspace that is there; a rollout among those `begun` goes on in what it had.
+
+        Raises:
+            WorkspaceError: none can be made.
+        """
+        inplace = self._settings.cwd_mode == "inplace" and request.cwd is not None
+        target = self._folder.workspace(request.index, request.rollout)
+        if not inplace and session_name(request.key, request.attempt) in begun and target.exists():
+            return msgspec.structs.replace(request, workspace=str(target))
+        made = await self._threads.run(
+            lambda: prepare(
+                request.cwd,
+                target,
+                self._folder.path,
+                inplace=inplace,
+                most_mb=self._settings.max_copy_mb,
+            )
+        )
+        return msgspec.structs.replace(request, workspace=str(made))
+
+    def left_by(self, key: str, attempt: int, index: int, rollout: int) -> list[Path]:
+        """What an ended rollout would have gone on with, and what its shells kept, which would fill the disk in a long
+        run."""
+        gone = [self._folder.state / session_name(key, attempt)]
+        return gone if self._settings.keep_workspaces else [*gone, self._folder.workspace(index, rollout)]
+
+    async def clear(self, gone: Sequence[Path]) -> None:
+        """Remove folders that nobody works in any more."""
+        if gone:
+            await self._threads.run(_remove_all, gone)
+
+
+def _remove_all(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        remove(folder)
