@@ -220,7 +220,8 @@ def test_a_killed_process_is_seen_and_its_work_goes_on_in_the_background(place: 
     assert (two["status"], tasks["root"]["status"]) == ("suspended", "suspended")
     kept = place.json("steer", two["task_id"], "softly")
     assert kept["receipt"]["state"] == "queued"
-    assert "suspended" in place.verb("show", two["task_id"]).out
+    shown = place.verb("show", two["task_id"]).out
+    assert "suspended" in shown.splitlines()[0] and place.verb("show", two["task_id"]).out == shown, "its clock stands"
     place.model.held = False
     resumed = place.run("tasks", "resume", two["task_id"])
     assert resumed.code == 0, resumed.err

@@ -12,12 +12,13 @@ import pytest
 
 from hermes.core.clock import SystemClock
 from hermes.core.errors import OperatorError
-from hermes.core.events import ControlDelivered, TaskSuspended
+from hermes.core.events import ControlDelivered, TaskPhase, TaskSuspended, ToolStarted
 from hermes.core.messages import Interrupted, Notice, Steer, User, plain_text
 from hermes.core.model import ModelRequest
 from hermes.runtime.moving import have_let_go, offer
 from hermes.runtime.outside import NOBODY
 from hermes.runtime.remote import Remote
+from hermes.runtime.session import Session
 from hermes.store.ops import TaskRow
 from hermes.store.owner import is_gone
 from hermes.store.sqlite import open_store
@@ -245,3 +246,39 @@ async def test_waiting_from_outside(tmp_path: Path) -> None:
     async with elsewhere(tmp_path) as remote:
         done = await remote.wait(ids)
         assert done == {"ended": ids[:1], "suspended": ids[1:], "running": [], "timed_out": False}
+
+
+async def test_a_conversation_that_waits_for_its_person_is_told_from_one_that_works(tmp_path: Path) -> None:
+    model = ScriptedModel("m", [reply("hello"), reply(calls=[call("terminal", command="sleep 600")])], check=False)
+
+    async def seen(remote: Remote) -> list[tuple[str, str]]:
+        return [(row["status"], row.get("phase", "")) for row in (await remote.list())["tasks"]]
+
+    async with open_lab(model, workspace=tmp_path, memory=False) as lab, elsewhere(tmp_path) as remote:
+        session = await lab.converse()
+        await session.exchange("hi")
+        assert await seen(remote) == [("running", "idle")]
+        assert (await remote.check(await row_of(remote, session.task.id)))["phase"] == "idle"
+        await session.say("work")
+        await until(lambda: bool(lab.of(ToolStarted)))
+        assert await seen(remote) == [("running", "")]
+        assert (await remote.check(await row_of(remote, session.task.id)))["phase"] == "tool terminal"
+        await remote.send(await row_of(remote, session.task.id), "interrupt", "not now")
+        with anyio.fail_after(10):
+            while await seen(remote) != [("running", "idle")]:
+                await anyio.sleep(0.01)
+    async with elsewhere(tmp_path) as remote:  # its process is gone
+        assert await seen(remote) == [("suspended", "idle")]
+        shown = await remote.check(await row_of(remote, session.task.id))
+        assert (shown["status"], shown["phase"]) == ("suspended", "idle")
+    going = ScriptedModel("m", [hang()], check=False)
+    async with open_lab(going, workspace=tmp_path, memory=False) as lab, elsewhere(tmp_path) as remote:
+        task = await lab.assembly.recovery.adopt(session.id, interactive=True)
+        await until(lambda: bool(lab.of(TaskPhase, task.id)))
+        assert await seen(remote) == [("running", "idle")]
+        await Session(task, lab.runtime.control).say("go on")
+        await until(lambda: going.in_flight == 1)
+        assert await seen(remote) == [("running", "")]
+    async with elsewhere(tmp_path) as remote:
+        assert await seen(remote) == [("suspended", "")]
+        assert "phase" not in await remote.check(await row_of(remote, session.task.id))

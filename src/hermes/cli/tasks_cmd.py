@@ -59,7 +59,10 @@ def tasks() -> None:
 @_as_json
 @click.pass_context
 def list_(context: click.Context, /, session: str | None, ended: bool, as_json: bool) -> None:
-    """List tasks: running, queued, suspended; ended ones with --all or --json."""
+    """List tasks: running, queued, suspended; ended ones with --all or --json.
+
+    A conversation that waits for its person is `idle`; with --json it is running in the phase idle.
+    """
 
     async def found(remote: Remote) -> Answer:
         chosen = await remote.session(session) if session is not None else None
@@ -76,7 +79,7 @@ def list_(context: click.Context, /, session: str | None, ended: bool, as_json: 
     if not shown:
         click.echo("no tasks" if ended else "nothing is unfinished; --all shows what has ended")
         return
-    table = [(row["task_id"], row["status"], _time(row), row["session_id"], one_line(row["goal"], 60)) for row in shown]
+    table = [(row["task_id"], _state(row), _time(row), row["session_id"], one_line(row["goal"], 60)) for row in shown]
     click.echo(rows([("task", "state", "time", "session", "goal"), *table], indent=""))
 
 
@@ -247,6 +250,13 @@ def adopt(context: click.Context, /, which: str, as_json: bool) -> int:
     request = Request(text="", workspace=os.getcwd(), json=as_json, resume=session, options=sources.options)
     parts = parts_of(sources)
     return run_async(lambda: OneShot(request, parts).run())
+
+
+def _state(row: Answer) -> str:
+    """The state of a task; of a conversation that waits for its person, that."""
+    if row.get("phase") != "idle":
+        return str(row["status"])
+    return "idle" if row["status"] == "running" else f"{row['status']}, idle"
 
 
 def _time(row: Answer) -> str:

@@ -51,7 +51,7 @@ class TaskStarted(_Event, frozen=True, kw_only=True, tag="task.started"):
 class TaskPhase(_Event, frozen=True, kw_only=True, tag="task.phase"):
     """What a running task is doing where no other event says so: building, children, idle. That a turn, a call, a wait
     for the provider or for a person began says it as well. `slept` are seconds for which the whole process stood still
-    just before (a closed laptop, SIGSTOP); they count for no limit."""
+    just before (a closed laptop, SIGSTOP); they count for no limit. Kept is only that a conversation rests (idle)."""
 
     phase: str
     detail: str = ""

@@ -23,7 +23,7 @@ from hermes.core.usage import TURN_ENDED, fold, stored_call
 from hermes.core.views import TaskView, TreeView
 from hermes.runtime.finding import find_session
 from hermes.runtime.outside import ADOPT, NOBODY, RELEASE
-from hermes.runtime.rows import fold_events, stored_result
+from hermes.runtime.rows import fold_events, stored_result, suspend_lost
 from hermes.runtime.unowned import end_cancelled
 from hermes.store.ops import InboxRow, MarkInbox, PutInbox, Store, TaskRow, Unit
 
@@ -125,9 +125,12 @@ class Remote:
         return {task.session_id for row in fresh if (task := await self.store.task(row.task_id)) is not None}
 
     async def tree(self, session_id: str) -> TreeView:
-        """What the kept events of a session say."""
-        tree = TreeView()
-        await fold_events(self.store, session_id, await self.store.tasks(session_id), tree)
+        """What the kept events of a session say, and which of its tasks lost their process."""
+        tree, rows = TreeView(), await self.store.tasks(session_id)
+        await fold_events(self.store, session_id, rows, tree)
+        for row in rows:
+            if row.ended_at is None and await self.state(row) == "suspended":
+                suspend_lost(tree, row)
         return tree
 
     async def check(self, row: TaskRow) -> Answer:
@@ -150,6 +153,8 @@ class Remote:
         }
         if state == "suspended":
             answer |= {"since": view.last_activity or row.created_at, "how_to_resume": how_to_resume(row)}
+            if view.phase == "idle":
+                answer["phase"] = "idle"
         elif state == "queued":
             answer["position"] = self._positions(await self.store.tasks(row.session_id)).get(row.task_id, 1)
         elif result is None:
@@ -191,7 +196,7 @@ class Remote:
         for session in ids:
             rows = await self.store.tasks(session)
             places = self._positions(rows)
-            used = await self._used(session, rows)
+            used, resting = await self._used(session, rows), await self._resting(session, rows)
             for row in rows:
                 if row.ended_at is None and row.owner not in alive:
                     alive[row.owner] = not await self.gone(row.owner)
@@ -201,7 +206,10 @@ class Remote:
                 elif state == "suspended":
                     state = "queued"
                 moment = row.ended_at if row.ended_at is not None else row.created_at
-                found.append((order.get(state, 3), -moment, self._row(row, state, places) | used[row.task_id]))
+                answer = self._row(row, state, places) | used[row.task_id]
+                if row.task_id in resting and row.ended_at is None:
+                    answer["phase"] = "idle"
+                found.append((order.get(state, 3), -moment, answer))
         found.sort(key=lambda item: item[:2])
         going = [answer for rank, _, answer in found if rank < 3]
         return {"tasks": [*going, *[answer for rank, _, answer in found if rank == 3][:ended]], "active": len(going)}
@@ -220,6 +228,16 @@ class Remote:
             under = end.subtree_usage if end is not None else line.subtree if line is not None else Usage()
             found[row.task_id] = short_use(own, under if row.task_id in parents else None)
         return found
+
+    async def _resting(self, session: str, rows: Sequence[TaskRow]) -> set[str]:
+        """Conversations of a session that wait for their person: nothing began since they came to rest."""
+        if all(row.parent_id is not None or row.ended_at is not None for row in rows):
+            return set()
+        rested, begun = [
+            {event.task_id: event.seq for event in await self.store.events_of_type(kind, session_id=session)}
+            for kind in ("task.phase", "turn.started")
+        ]
+        return {task_id for task_id, seq in rested.items() if seq > begun.get(task_id, 0)}
 
     def _row(self, row: TaskRow, state: str, places: dict[str, int]) -> Answer:
         result = stored_result(row)

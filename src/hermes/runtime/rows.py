@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from hermes.core.codec import decode_event, encode_json
-from hermes.core.events import Envelope, TaskEnded, TaskQueued
+from hermes.core.events import Envelope, TaskEnded, TaskQueued, TaskSuspended
 from hermes.core.messages import plain_text
 from hermes.core.result import TaskResult, async_status
 from hermes.core.scope import CallKey
@@ -16,7 +16,7 @@ from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
 from hermes.store.ops import Store, TaskRow
 
-__all__ = ["ended_event", "fold_events", "queued_event", "stored_result", "stored_spec", "task_row"]
+__all__ = ["ended_event", "fold_events", "queued_event", "stored_result", "stored_spec", "suspend_lost", "task_row"]
 
 #: Characters of a goal that stand in a row and in an event; the whole is in the specification.
 GOAL_CHARS = 2_000
@@ -114,3 +114,21 @@ def stored_spec(row: TaskRow) -> TaskSpec:
 def stored_result(row: TaskRow) -> TaskResult | None:
     """The result in a row, None while the task has not ended."""
     return _result.decode(row.end) if row.end is not None else None
+
+
+def suspend_lost(tree: TreeView, row: TaskRow) -> None:
+    """Let the view of a task say that its process is gone, which ended without a word; its clock stands where its last
+    event left it."""
+    view = tree.tasks.get(row.task_id)
+    if view is None or view.ended or view.state == "suspended":
+        return
+    tree.apply(
+        Envelope(
+            seq=0,
+            at=max(view.last_activity, view.started_at or 0.0),
+            session_id=row.session_id,
+            task_id=row.task_id,
+            parent_id=row.parent_id,
+            event=TaskSuspended(reason="its process is gone"),
+        )
+    )

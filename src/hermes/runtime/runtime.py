@@ -21,6 +21,7 @@ from hermes.core.events import (
     Envelope,
     Event,
     LoopStalled,
+    TaskPhase,
     TurnEnded,
     TurnStarted,
 )
@@ -49,6 +50,8 @@ __all__ = ["Runtime", "running", "tune_collector"]
 _KEPT: dict[type[Any], str] = {
     kind: str(kind.__struct_config__.tag) for kind in EVENT_TYPES if kind not in EPHEMERAL and kind is not EntryAdded
 }
+#: Phases are for whoever watches, except the one in which another process finds a conversation.
+_KEPT[TaskPhase] = "task.phase"
 
 
 class Runtime:
@@ -80,6 +83,8 @@ class Runtime:
     def _keep(self, envelope: Envelope) -> None:
         """Keep an event in the log."""
         event = envelope.event
+        if type(event) is TaskPhase and not self._rests(envelope, event):
+            return
         body = encode_event(event)
         if not _is_ours(event):
             body = self.redact(body)
@@ -93,6 +98,11 @@ class Runtime:
                 body=encode_envelope(envelope, body),
             )
         )
+
+    def _rests(self, envelope: Envelope, event: TaskPhase) -> bool:
+        """Whether a conversation begins to wait for its person."""
+        task = self.supervisor.tasks.get(envelope.task_id) if event.phase == "idle" else None
+        return task is not None and task.spec.interactive
 
     def new_session(self) -> str:
         """A new session id."""

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from hermes.compose import Assembly
 from hermes.core.codec import decode_entry
-from hermes.core.events import Envelope, TaskSuspended
 from hermes.core.messages import Entry
 from hermes.core.result import async_status
 from hermes.core.views import TaskView, TreeView
@@ -135,8 +134,6 @@ class StoredTasks(_Reading):
         if (newest, states) == (self._read, self._states):
             return False
         tree = await self._remote.tree(self.session_id)
-        for row, (_, state) in zip(rows, states, strict=True):
-            _settle(tree, row, state)
         self.tree, self._read, self._states = tree, newest, states
         return True
 
@@ -163,24 +160,6 @@ class StoredTasks(_Reading):
     def pause(self) -> str:
         """Another process starts its tasks by itself."""
         return "these tasks belong to another process: only that one can hold back what it starts"
-
-
-def _settle(tree: TreeView, row: TaskRow, state: str) -> None:
-    """Let the view of a task say what is true of its process, where its events ended without a word."""
-    view = tree.tasks.get(row.task_id)
-    if view is None or view.ended or state != "suspended" or view.state == "suspended":
-        return
-    event = TaskSuspended(reason="its process is gone")
-    tree.apply(
-        Envelope(
-            seq=0,
-            at=max(view.last_activity, view.started_at or 0.0),
-            session_id=row.session_id,
-            task_id=row.task_id,
-            parent_id=row.parent_id,
-            event=event,
-        )
-    )
 
 
 def _answer(task_id: str, verb: str, answer: dict[str, Any]) -> str:
