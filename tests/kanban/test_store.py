@@ -21,6 +21,7 @@ from hermes.kanban.board import Board, open_board
 from hermes.kanban.card import NewCard, Proof
 from hermes.kanban.errors import StillRunning
 from hermes.kanban.store import APPLICATION_ID, MIGRATIONS, Location, open_database
+from hermes.store.copying import copies
 from tests.kanban.conftest import HERE, THERE, StandingClock
 
 
@@ -33,7 +34,9 @@ def test_a_file_of_ours_is_marked_and_private(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-        assert db.execute("SELECT version, name FROM migrations").fetchall() == [(1, "first")]
+        assert db.execute("SELECT version, name FROM migrations").fetchall() == [
+            (number, name) for number, (name, _) in enumerate(MIGRATIONS, start=1)
+        ]
     db.close()
 
 
@@ -54,7 +57,7 @@ def test_a_newer_board_is_refused_in_a_sentence(location: Location) -> None:
         tx.run(t.migrations.insert().values(version=len(MIGRATIONS) + 1, name="later", applied_at=0))
         if not database.is_postgres:
             tx.connection.exec_driver_sql(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    with pytest.raises(StoreError, match="has version 2 and this program knows up to 1; it was left untouched"):
+    with pytest.raises(StoreError, match="has version 3 and this program knows up to 2; it was left untouched"):
         open_database(location)
 
 
@@ -209,6 +212,24 @@ def test_writers_wait_for_each_other_and_a_killed_one_breaks_nothing(tmp_path: P
     with sqlite3.connect(location.path or "") as db:
         assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     db.close()
+
+
+def test_a_board_is_copied_before_its_layout_changes(tmp_path: Path) -> None:
+    location = Location(slug="default", path=tmp_path / "kanban-board.db")
+    assert location.path is not None
+    open_database(location, migrations=MIGRATIONS[:1]).close()
+    with sqlite3.connect(location.path) as db:
+        db.execute("DROP TABLE notifications")
+    db.close()
+    assert copies(location.path) == []
+    with open_database(location) as database, database.read() as tx:
+        assert tx.rows(t.notifications.select()) == []
+    (kept,) = copies(location.path)
+    assert kept.layout == 1
+    open_database(location).close()
+    assert copies(location.path) == [kept], "nothing changes, nothing is copied"
+    with open_database(Location(slug="default", path=kept.path), migrations=MIGRATIONS[:1]) as old, old.read() as tx:
+        assert [row[1] for row in tx.rows(t.migrations.select())] == ["first"]
 
 
 def test_threads_share_one_board(board: Board) -> None:

@@ -23,6 +23,7 @@ from hermes.cli.kanban_parts import (
     serving_options,
     stop_on_signals,
 )
+from hermes.cli.kanban_telling import teller_of
 from hermes.core.errors import OperatorError, UsageError
 from hermes.kanban.board_lock import BoardLock
 from hermes.kanban.dispatcher import Passed
@@ -65,7 +66,7 @@ def dispatch(context: click.Context, /, dry_run: bool, most: int | None, as_json
     refuse_in_task("hermes kanban dispatch")
     opened = open_named(context)
     with opened.board:
-        dispatcher = dispatcher_of(opened, lambda line: None)
+        dispatcher = dispatcher_of(opened, lambda line: None, tell=teller_of(opened.sources, opened.slug))
         if not dry_run and not dispatcher.lock.take():
             return _busy(dispatcher.lock, as_json)
         try:
@@ -165,7 +166,7 @@ def _stop(lock: BoardLock, opened: OpenedBoard) -> str:
 
 
 def _serve(opened: OpenedBoard) -> int:
-    dispatcher = dispatcher_of(opened, _say)
+    dispatcher = dispatcher_of(opened, _say, tell=teller_of(opened.sources, opened.slug))
     stop = threading.Event()
     stop_on_signals(stop)
     if not dispatcher.lock.take():

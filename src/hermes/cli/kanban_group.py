@@ -38,6 +38,7 @@ COMMANDS: dict[str, Entry] = {
     "reopen": Entry("hermes.cli.kanban_moves", "reopen", "Take finished cards up again.", _MOVES),
     "request-review": Entry("hermes.cli.kanban_moves", "request_review", "Hand a card to a reviewer.", _MOVES),
     "request-changes": Entry("hermes.cli.kanban_moves", "request_changes", "Send a judged card back.", _MOVES),
+    "heartbeat": Entry("hermes.cli.kanban_keeping", "heartbeat", "Say that you still work on a card.", _MOVES),
     "watch": Entry("hermes.cli.kanban_watch", "watch", "The board as it moves.", _LOOKS),
     "stats": Entry("hermes.cli.kanban_figures", "stats", "Cards and money in figures.", _LOOKS),
     "assignees": Entry("hermes.cli.kanban_figures", "assignees", "Who can be given cards, and what each has.", _LOOKS),
@@ -63,10 +64,18 @@ COMMANDS: dict[str, Entry] = {
     "merge": Entry(
         "hermes.cli.kanban_people", "merge", "Join the branches of finished cards, checking after each.", _SERVES
     ),
+    "notify-subscribe": Entry("hermes.cli.kanban_telling", "notify_subscribe", "Be told of a card.", _SERVES),
+    "notify-list": Entry("hermes.cli.kanban_telling", "notify_list", "List the cards you are told of.", _SERVES),
+    "notify-unsubscribe": Entry(
+        "hermes.cli.kanban_telling", "notify_unsubscribe", "Be told of a card no longer.", _SERVES
+    ),
     "dispatch": Entry("hermes.cli.kanban_dispatch", "dispatch", "Start workers for what is ready, once.", _SERVES),
     "daemon": Entry("hermes.cli.kanban_dispatch", "daemon", "Serve the board until it is stopped.", _SERVES),
     "why": Entry("hermes.cli.kanban_why", "why", "Say why a card is not worked on, and what cures it.", _SERVES),
     "doctor": Entry("hermes.cli.kanban_why", "doctor", "Look at everything that could hold the board up.", _SERVES),
+    "diagnostics": Entry("hermes.cli.kanban_why", "doctor", "", _SERVES),
+    "repair": Entry("hermes.cli.kanban_keeping", "repair", "Put right what contradicts itself.", _SERVES),
+    "gc": Entry("hermes.cli.kanban_keeping", "gc", "Remove what is left of old, ended cards.", _SERVES),
     "pause": Entry("hermes.cli.kanban_why", "pause", "Start no more workers, or start them again.", _SERVES),
     "work": Entry("hermes.cli.kanban_work", "work", "", _SERVES),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from hermes.kanban.dispatcher import Dispatcher
 from hermes.kanban.home import open_boards, profile_names
 from hermes.kanban.launching import DATABASE_URL, ProcessLauncher
 from hermes.kanban.run_process import RUN_ID
+from hermes.kanban.telling import Tiding
 
 __all__ = [
     "OpenedBoard",
@@ -127,8 +128,15 @@ def refuse_in_task(what: str) -> None:
         raise UsageError(f"{what} starts agents, which a command of a task may not; make cards with its tools instead.")
 
 
-def dispatcher_of(opened: OpenedBoard, say: Callable[[str], None], workers: int | None = None) -> Dispatcher:
-    """A dispatcher for an open board; `workers` replaces the configured number of workers at once."""
+def dispatcher_of(
+    opened: OpenedBoard,
+    say: Callable[[str], None],
+    workers: int | None = None,
+    *,
+    tell: Callable[[Sequence[Tiding]], None] | None = None,
+) -> Dispatcher:
+    """A dispatcher for an open board; `workers` replaces the configured number of workers at once, `tell` is told what
+    a person has to know."""
     sources = opened.sources
     settings = sources.loaded.require().kanban
     if workers is not None:
@@ -151,6 +159,7 @@ def dispatcher_of(opened: OpenedBoard, say: Callable[[str], None], workers: int 
         ttl=claim_seconds(os.environ),
         say=say,
         started_with=serving_options(sources),
+        tell=tell,
     )
 
 

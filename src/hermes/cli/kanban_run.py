@@ -19,6 +19,7 @@ from hermes.chat.render import printable
 from hermes.cli.kanban_live import LiveBoard, plain_lines
 from hermes.cli.kanban_parts import OpenedBoard, changing, dispatcher_of, refuse_in_task, stop_on_signals
 from hermes.cli.kanban_planning import make_plan, orchestrator_of
+from hermes.cli.kanban_telling import teller_of
 from hermes.core.errors import HermesError, UsageError
 from hermes.kanban.card import Card, NewCard, parse_workspace
 from hermes.kanban.reasons import serving
@@ -106,7 +107,7 @@ def _interruptible() -> Iterator[threading.Event]:
 def _served(opened: OpenedBoard, workers: int | None, notes: list[str]) -> Iterator[threading.Event]:
     """Serve the board for the length of a block, unless another process does. The event says that serving failed."""
     stop, failed = threading.Event(), threading.Event()
-    dispatcher = dispatcher_of(opened, notes.append, workers)
+    dispatcher = dispatcher_of(opened, notes.append, workers, tell=teller_of(opened.sources, opened.slug))
     if not dispatcher.lock.take():
         notes.append("another process serves the board: " + (", ".join(serving(opened.board)) or "it is starting"))
         yield failed

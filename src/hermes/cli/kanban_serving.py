@@ -11,6 +11,7 @@ import anyio.from_thread
 import anyio.to_thread
 
 from hermes.cli.kanban_parts import dispatcher_of, open_board_of
+from hermes.cli.kanban_telling import teller_of
 from hermes.cli.options import Sources
 from hermes.core.errors import HermesError
 from hermes.environments.process import DEPTH
@@ -42,7 +43,7 @@ def _serve(sources: Sources, stop: threading.Event, say: Callable[[str], None]) 
     try:
         opened = open_board_of(sources)
         with opened.board:
-            dispatcher = dispatcher_of(opened, told)
+            dispatcher = dispatcher_of(opened, told, tell=teller_of(sources, opened.slug))
             while not dispatcher.lock.take():
                 if stop.wait(AGAIN):
                     return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -13,15 +13,41 @@ import anyio
 from hermes.compose.parts import Parts
 from hermes.credentials.redact import Redactor
 from hermes.delegation.toolset import Delegation
-from hermes.observe.notify import LIMIT, Notifier, NotifyFailed, Post, channels, notifying
-from hermes.observe.occasions import Occasions
+from hermes.observe.notify import LIMIT, Channel, Notifier, NotifyFailed, Post, channels, notifying
+from hermes.observe.occasions import Occasion, Occasions
 from hermes.observe.retention import Keep, Retention
 from hermes.observe.transcript import LIVE, Transcripts, transcribing
 from hermes.providers.catalog import Catalog
 from hermes.providers.http import StreamTimeout, post
 from hermes.runtime.runtime import Runtime
 
-__all__ = ["observing"]
+__all__ = ["observing", "tell"]
+
+#: Seconds in which everything that is told at once has to be sent.
+SECONDS = 30.0
+
+
+def _ways(parts: Parts, catalog: Catalog) -> list[Channel]:
+    settings = parts.loaded.settings
+    return channels(
+        settings.notify,
+        post=_poster(catalog),
+        environ=parts.environ or os.environ,
+        passthrough=settings.terminal.env_passthrough,
+        hold=parts.hold,
+    )
+
+
+async def tell(parts: Parts, redactor: Redactor, occasions: Sequence[Occasion]) -> None:
+    """Tell a person these by the configured ways, in `SECONDS` at most; what fails is logged. No runtime is needed."""
+    catalog = Catalog(parts.loaded.settings.models)
+    try:
+        ways = _ways(parts, catalog)
+        with anyio.move_on_after(SECONDS):
+            await Notifier(Occasions(()), ways, redact=redactor.json_bytes).tell(occasions)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await catalog.close()
 
 
 @asynccontextmanager
@@ -38,13 +64,7 @@ async def observing(
             transcripts = Transcripts(home.path.joinpath(*LIVE), redact=redactor.text, hold=parts.hold)
             delegation.reports.transcript = lambda task: str(transcripts.path(task.scope.session_id, task.id))
             await stack.enter_async_context(transcribing(transcripts, runtime.bus))
-        ways = channels(
-            settings.notify,
-            post=_poster(catalog),
-            environ=parts.environ or os.environ,
-            passthrough=settings.terminal.env_passthrough,
-            hold=parts.hold,
-        )
+        ways = _ways(parts, catalog)
         if ways:
             notifier = Notifier(Occasions(settings.notify.on), ways, redact=redactor.json_bytes)
             await stack.enter_async_context(notifying(notifier, runtime.bus))

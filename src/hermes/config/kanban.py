@@ -57,6 +57,10 @@ class KanbanSettings(msgspec.Struct, frozen=True, kw_only=True):
     worker_log_rotate_bytes: Annotated[
         int, Meta(description="Bytes of a card's log after which it is put aside; one old log is kept.", ge=4096)
     ] = 2_097_152
+    keep_days: Annotated[
+        float,
+        Meta(description="Days that events and logs of ended cards are kept; 0: for ever. Cards stay.", ge=0),
+    ] = 30.0
     card_usd: Annotated[
         Annotated[float, Meta(ge=0)] | None,
         Meta(description="US dollars that one card may take in all its attempts; 0 and null: no limit."),

@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from hermes.core.errors import UsageError
-from hermes.kanban import claiming, creating, leading, linking, reading, releasing
+from hermes.kanban import claiming, creating, leading, linking, reading, releasing, repairing
 from hermes.kanban import tables as t
 from hermes.kanban.budgets import Spending, spending
 from hermes.kanban.card import (
@@ -27,8 +27,10 @@ from hermes.kanban.card import (
     Worker,
 )
 from hermes.kanban.creating import Created
-from hermes.kanban.leading import Stats
+from hermes.kanban.errors import MoveRefused
+from hermes.kanban.leading import Notification, Stats
 from hermes.kanban.reading import CardFilter, CardView
+from hermes.kanban.repairing import Mended
 from hermes.kanban.store import Database, Location, Tx
 
 __all__ = ["BoardCards"]
@@ -259,6 +261,69 @@ class BoardCards:
         """Remove an attachment."""
         with self.database.write() as tx:
             creating.detach(tx, reading.resolve(tx, name), file_name, author)
+
+    def heartbeat_by_hand(self, name: str, *, author: str, note: str = "") -> Card:
+        """Say that a person still works on a card that was claimed by hand; a worker sends its own signs of life.
+
+        Raises:
+            MoveRefused: nobody works on it, or a worker does.
+        """
+        with self.database.write() as tx:
+            card = reading.card_by_id(tx, reading.resolve(tx, name), lock=True)
+            run = reading.run_by_id(tx, card.current_run_id) if card.current_run_id is not None else None
+            if run is None:
+                raise MoveRefused(
+                    f"{card.id} is {card.status} and nobody works on it; `hermes kanban claim {card.id}`."
+                )
+            if not run.manual:
+                raise MoveRefused(
+                    f"{card.id} is worked on by {run.profile}, which sends its own signs of life; `hermes kanban show "
+                    f"{card.id}` has the last one. Nothing was changed."
+                )
+            token = str(tx.value(sa.select(t.runs.c.token).where(t.runs.c.id == run.id)))
+            claim = Claim(card_id=card.id, run_id=run.id, token=token)
+            claiming.heartbeat(tx, claim, author, ttl=0.0, note=note or "still at it")
+            return reading.card_by_id(tx, card.id)
+
+    def repair(self, *, dry_run: bool = False) -> list[Mended]:
+        """Put right what contradicts itself (`repairing`); with `dry_run` only say it."""
+        with self.database.write() as tx:
+            return repairing.repair(tx, dry_run=dry_run)
+
+    def notify(self, name: str, occasions: Collection[str] | None, *, author: str) -> Card:
+        """Have a card's occasions told (`telling.OCCASIONS`), or, with None, no longer beyond what is told anyway."""
+        with self.database.write() as tx:
+            card = reading.card_by_id(tx, reading.resolve(tx, name))
+            leading.put_notification(tx, card.id, occasions, author)
+            return card
+
+    def notifications(self) -> list[Notification]:
+        """Cards that somebody wants to be told of, oldest wish first."""
+        with self.database.read() as tx:
+            return leading.notifications(tx)
+
+    def take_news(self, kinds: Collection[str]) -> list[CardEvent]:
+        """Events of these kinds since anybody took them, at most 200; the first time on a board none."""
+        with self.database.read() as tx:
+            newest = int(tx.value(sa.select(sa.func.max(t.events.c.id))) or 0)
+            known = leading.get_meta(tx).get("told_up_to")
+        if known == newest:
+            return []
+        with self.database.write() as tx:
+            known = leading.get_meta(tx).get("told_up_to")
+            newest = int(tx.value(sa.select(sa.func.max(t.events.c.id))) or 0)
+            leading.put_meta(tx, {"told_up_to": newest})
+            return [] if known is None else reading.events_after(tx, int(known), kinds=kinds, limit=200, newest=True)
+
+    def once_a_day(self, what: str, day: str) -> bool:
+        """Whether this is the first time on that day that `what`, a name of the board's own notes, is asked for."""
+        with self.database.read() as tx:
+            if leading.get_meta(tx).get(what) == day:
+                return False
+        with self.database.write() as tx:
+            first = leading.get_meta(tx).get(what) != day
+            leading.put_meta(tx, {what: day})
+            return first
 
     def note(
         self, kind: str, *, author: str, card: str | None = None, run_id: str | None = None, **payload: Any

@@ -24,15 +24,15 @@ from hermes.kanban.board_lock import BoardLock
 from hermes.kanban.budgets import Reserve
 from hermes.kanban.card import Proof, Run
 from hermes.kanban.claiming import Claimed
+from hermes.kanban.cleaning import clean
 from hermes.kanban.errors import BudgetSpent, ClaimLost
 from hermes.kanban.launching import Launcher, Started
 from hermes.kanban.leading import Queued, Reason
 from hermes.kanban.moves import Step
 from hermes.kanban.outages import Outages
-from hermes.kanban.placing import remove_scratch
-from hermes.kanban.reading import CardFilter
 from hermes.kanban.reasons import SERVED_BY, noted
 from hermes.kanban.run_process import RunFiles
+from hermes.kanban.telling import Tiding, tidings
 from hermes.kanban.tending import Tending
 
 __all__ = ["Dispatcher", "Passed", "Spawned"]
@@ -41,7 +41,7 @@ __all__ = ["Dispatcher", "Passed", "Spawned"]
 LOOK, SIGN = 0.5, 20.0
 #: Seconds for which a dispatcher counts as there after its last sign of life.
 SERVES = 60.0
-#: Seconds between two looks for scratch folders that may go.
+#: Seconds between two looks for what is left of old work.
 SWEEP = 3600.0
 
 
@@ -71,7 +71,7 @@ class Dispatcher:
 
     `folder` is the board's, `profiles` says which there are now, `ttl` is how many seconds a claim holds without a
     sign of life. `memory` returns the share of memory that is free (None: not known). `started_with` are the arguments
-    of a command that serves the board likewise.
+    of a command that serves the board likewise. `tell` brings to a person what the board has to tell, and never waits.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Dispatcher:
         memory: Callable[[], float | None] | None = None,
         say: Callable[[str], None] = lambda line: None,
         started_with: Sequence[str] = (),
+        tell: Callable[[Sequence[Tiding]], None] | None = None,
     ) -> None:
         self.board = board
         self._launcher = launcher
@@ -95,6 +96,7 @@ class Dispatcher:
         self._ttl = ttl
         self._memory = memory or free_memory
         self._say = say
+        self._tell = tell
         self.files = RunFiles(folder / "runs")
         self.lock = BoardLock(folder / "dispatcher.lock", started_with)
         self.started: dict[str, Started] = {}
@@ -173,6 +175,7 @@ class Dispatcher:
         if not dry_run:
             self.board.note_reasons(left)
             self._sweep()
+            self._tell_news(left)
         return Passed(
             spawned=spawned, promoted=promoted, released=released, gave_up=gave_up, failed=failed, left=left,
             running=len(self._own(living)) + len(spawned),
@@ -318,17 +321,19 @@ class Dispatcher:
         self._say(f"{claim.card_id}: {profile} works on it (attempt {claimed.card.attempts}, process {process.pid})")
         return Spawned(card=claim.card_id, profile=profile, run=claim.run_id, pid=process.pid)
 
+    def _tell_news(self, left: Sequence[Reason]) -> None:
+        news = tidings(self.board, left, reviewer=self._settings.reviewer_profile) if self._tell is not None else []
+        if news and self._tell is not None:
+            self._tell(news)
+
     def _sweep(self) -> None:
-        """Remove scratch folders of cards that ended long ago, once an hour."""
+        """Remove what is left of work that ended long ago, once an hour."""
         now = time.monotonic()
         if self._swept and now - self._swept < SWEEP:
             return
         self._swept = now
-        base = self._folder / "workspaces"
-        if base.is_dir() and any(base.iterdir()):
-            wanted = CardFilter(status=("done", "archived"), archived=True)
-            ended = {card.id: card.completed_at or card.updated_at for card in self.board.cards(wanted)}
-            remove_scratch(self._folder, ended, self.board.clock())
+        days = self._settings.keep_days or None
+        clean(self.board, self._folder, event_days=days, log_days=days)
 
 
 def free_memory() -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,10 @@ from hermes.kanban import tables as t
 from hermes.kanban.moves import STATUSES
 from hermes.kanban.store import Tx, values_of
 
-__all__ = ["Failure", "Lease", "Queued", "Reason", "Stats", "failures_since", "lead", "note_reasons", "queue", "stats"]
+__all__ = [
+    "Failure", "Lease", "Notification", "Queued", "Reason", "Stats", "failures_since", "lead", "note_reasons",
+    "notifications", "put_notification", "queue", "stats",
+]  # fmt: skip
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +157,33 @@ def reasons_of(tx: Tx, card_id: str | None = None) -> list[Reason]:
     return values_of(Reason, tx.rows(statement.order_by(t.reasons.c.since)))
 
 
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """A wish to be told of a card. `occasions`: needs_answer, failed, budget, done."""
+
+    card_id: str
+    occasions: list[str]
+    author: str
+    created_at: float
+
+
+def put_notification(tx: Tx, card_id: str, occasions: Collection[str] | None, author: str) -> None:
+    """Note on which occasions a card is told; None forgets it."""
+    n = t.notifications
+    known = tx.value(sa.select(n.c.occasions).where(n.c.card_id == card_id))
+    wanted = None if occasions is None else sorted(set(occasions))
+    if known == wanted:
+        return
+    tx.run(n.delete().where(n.c.card_id == card_id))
+    if wanted is not None:
+        tx.run(n.insert().values(card_id=card_id, occasions=wanted, author=author, created_at=tx.now))
+
+
+def notifications(tx: Tx) -> list[Notification]:
+    """All of them, oldest first."""
+    columns = [t.notifications.c[name] for name in Notification.__struct_fields__]
+    return values_of(Notification, tx.rows(sa.select(*columns).order_by(t.notifications.c.created_at)))
+
+
 def failures_since(tx: Tx, since: float) -> list[Failure]:
     """Failed runs that ended after `since`, oldest first."""
     r = t.runs.c
@@ -204,5 +234,8 @@ def put_meta(tx: Tx, values: Mapping[str, Any]) -> None:
 def prune(tx: Tx, *, before: float) -> int:
     """Remove events and remembered answers older than `before` of cards that are done or archived; returns how many."""
     ended = sa.select(t.cards.c.id).where(t.cards.c.status.in_(("done", "archived")))
-    removed = tx.run(t.events.delete().where(t.events.c.created_at < before, t.events.c.card_id.in_(ended)))
+    e = t.events.c
+    # The newest stays whatever its age, so that its number is never given again.
+    newest = sa.select(sa.func.max(e.id)).scalar_subquery()
+    removed = tx.run(t.events.delete().where(e.created_at < before, e.card_id.in_(ended), e.id < newest))
     return removed + tx.run(t.calls.delete().where(t.calls.c.created_at < before))

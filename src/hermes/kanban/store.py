@@ -12,6 +12,7 @@ import hashlib
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ from hermes.core.errors import StoreError, StoreFull
 from hermes.kanban import tables
 from hermes.kanban.engines import APPLICATION_ID, Location, connect_postgres, connect_sqlite
 from hermes.kanban.errors import BoardError
+from hermes.store.copying import copy_aside
 from hermes.store.database import Durability, store_error
 
 __all__ = [
@@ -46,8 +48,13 @@ def _first(tx: Tx) -> None:
     tables.metadata.create_all(tx.connection)
 
 
+def _notifications(tx: Tx) -> None:
+    tables.notifications.create(tx.connection, checkfirst=True)
+
+
+Migrations: TypeAlias = tuple[tuple[str, "Callable[[Tx], None]"], ...]
 #: Steps from an older board to a newer one, by name; never changed after a release.
-MIGRATIONS: tuple[tuple[str, Callable[[Tx], None]], ...] = (("first", _first),)
+MIGRATIONS: Migrations = (("first", _first), ("notifications", _notifications))
 
 
 #: The clock of the server, now and not when the transaction began.
@@ -113,8 +120,11 @@ class Database:
     Every error of the database leaves as a `StoreError` with the board's place.
     """
 
-    def __init__(self, location: Location, engine: sa.Engine, clock: Clock | None) -> None:
+    def __init__(
+        self, location: Location, engine: sa.Engine, clock: Clock | None, migrations: Migrations = MIGRATIONS
+    ) -> None:
         self.location = location
+        self._migrations = migrations
         self._engine = engine
         self._clock = clock if clock is not None or location.url is not None else SystemClock()
         self._lock = int.from_bytes(hashlib.sha256(location.schema.encode()).digest()[:8], "big", signed=True)
@@ -156,35 +166,49 @@ class Database:
                 raise kept
 
     def migrate(self) -> None:
-        """Make the board's tables or bring them up to date.
+        """Make the board's tables or bring them up to date; a file is copied beside itself before its layout changes.
 
         Raises:
-            StoreError: the board is of a newer version.
+            StoreError: the board is of a newer version, or there is no room for the copy.
         """
+        steps = self._migrations
         with self.read() as tx:
-            if self._version(tx) == len(MIGRATIONS):
+            if self._version(tx) == len(steps):
                 return
         with self.write() as tx:
             if self.is_postgres:
                 tx.run(sa.schema.CreateSchema(self.location.schema, if_not_exists=True))
             known = self._version(tx)
-            for version, (name, step) in enumerate(MIGRATIONS[known:], start=known + 1):
+            if 0 < known < len(steps) and self.location.path is not None:
+                self._copy(self.location.path, known)
+            for version, (name, step) in enumerate(steps[known:], start=known + 1):
                 step(tx)
                 tx.run(tables.migrations.insert().values(version=version, name=name, applied_at=tx.now))
             if not known:
                 tx.run(tables.meta.insert().values(key="slug", value=self.location.slug))
-            if not self.is_postgres and known < len(MIGRATIONS):
-                tx.connection.exec_driver_sql(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            if not self.is_postgres and known < len(steps):
+                tx.connection.exec_driver_sql(f"PRAGMA user_version = {len(steps)}")
+
+    def _copy(self, path: Path, layout: int) -> None:
+        """Keep what is committed; nobody else writes meanwhile, for the transaction is open."""
+        try:
+            copy_aside(path, layout)
+        except sqlite3.Error as error:
+            raise store_error(error, path, "board") from error
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be copied before its layout changes ({error.strerror}); it is as it was"
+            ) from error
 
     def _version(self, tx: Tx) -> int:
         schema = self.location.schema if self.is_postgres else None
         if not sa.inspect(tx.connection).has_table("migrations", schema=schema):
             return 0
         known = int(tx.value(sa.select(sa.func.coalesce(sa.func.max(tables.migrations.c.version), 0))))
-        if known > len(MIGRATIONS):
+        if known > len(self._migrations):
             raise StoreError(
-                f"the board {self.location} has version {known} and this program knows up to {len(MIGRATIONS)}; it was "
-                "left untouched: install the newer hermes again"
+                f"the board {self.location} has version {known} and this program knows up to {len(self._migrations)}; "
+                "it was left untouched: install the newer hermes again"
             )
         return known
 
@@ -221,12 +245,17 @@ class Database:
 
 
 def open_database(
-    location: Location, *, clock: Clock | None = None, durability: Durability = "process", max_pages: int | None = None
+    location: Location,
+    *,
+    clock: Clock | None = None,
+    durability: Durability = "process",
+    max_pages: int | None = None,
+    migrations: Migrations = MIGRATIONS,
 ) -> Database:
     """Open a board, made if it is not there.
 
     `clock` replaces the board's own (SQLite: the machine's, PostgreSQL: the server's). `max_pages` bounds a file in
-    pages of 4 KB, to see how a full disk is borne.
+    pages of 4 KB, to see how a full disk is borne; `migrations` are the steps to its layout.
 
     Raises:
         StoreError: another program's file, a newer version, damaged, held too long, unreachable, no room.
@@ -236,8 +265,8 @@ def open_database(
         engine = connect_postgres(location, location.url)
     else:
         assert location.path is not None
-        engine = connect_sqlite(location.path, len(MIGRATIONS), durability, max_pages)
-    database = Database(location, engine, clock)
+        engine = connect_sqlite(location.path, len(migrations), durability, max_pages)
+    database = Database(location, engine, clock, migrations)
     try:
         database.migrate()
     except BaseException:

@@ -22,6 +22,7 @@ __all__ = [
     "meta",
     "metadata",
     "migrations",
+    "notifications",
     "questions",
     "reasons",
     "reservations",
@@ -299,6 +300,16 @@ reasons = sa.Table(
     _text("detail"),
     _text("cure"),
     _time("since", null=False),
+)
+
+#: Cards that somebody wants to be told of, and on which occasions.
+notifications = sa.Table(
+    "notifications",
+    metadata,
+    sa.Column("card_id", _Text, sa.ForeignKey("cards.id"), primary_key=True),
+    sa.Column("occasions", _Json, nullable=False),
+    _text("author"),
+    _time("created_at", null=False),
 )
 
 #: Who leads (one dispatcher a board), until when.

@@ -98,6 +98,16 @@ class Notifier:
                         group.start_soon(self._send, way, message, places)
                 self._quiet.set()
 
+    async def tell(self, occasions: Sequence[Occasion]) -> None:
+        """Send these now and wait for it, whatever was asked for; nothing has to run."""
+        places = anyio.CapacityLimiter(AT_ONCE)
+        async with anyio.create_task_group() as group:
+            for occasion in occasions:
+                message = self.message(occasion)
+                for way in self._ways:
+                    self._sending += 1
+                    group.start_soon(self._send, way, message, places)
+
     async def finish(self) -> None:
         """Wait until everything found so far is sent, a few seconds at most."""
         with anyio.move_on_after(LAST):
@@ -130,7 +140,8 @@ class Notifier:
         """The JSON that is sent."""
         body = msgspec.to_builtins(occasion)
         del body["turn"]
-        return self._redact(encode_json({"schema": 1, **body, "show": f"hermes sessions show {occasion.session_id}"}))
+        body["show"] = occasion.show or f"hermes sessions show {occasion.session_id}"
+        return self._redact(encode_json({"schema": 1, **body}))
 
     def _once(self, name: str, text: str) -> None:
         if name not in self._failed:

@@ -33,7 +33,7 @@ _BY_HAND = ("interrupted", "stopped by the user")
 
 
 class Occasion(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to tell. `event`: needs_answer, failed, budget, done. `at` is seconds since the epoch.
+    """Something to tell. `event`: needs_answer, failed, budget, done. `at`: seconds since the epoch; `show`: a command.
 
     `turn` is not None where it only counts if the conversation is still at rest a moment later.
     """
@@ -45,6 +45,7 @@ class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     text: str = ""
     details: dict[str, Any] = {}
+    show: str = ""
     turn: int | None = None
 
 
