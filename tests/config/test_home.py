@@ -52,3 +52,10 @@ def test_a_home_that_cannot_be_made_names_path_and_cure(tmp_path: Path) -> None:
     for path in (tmp_path / "h", tmp_path / "h" / "deeper"):
         with pytest.raises(OperatorError, match=f"{path}.*HERMES_HOME"):
             find_home({"HERMES_HOME": str(path)}).prepare()
+
+
+def test_a_file_in_the_place_of_the_home_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".hermes").write_text("not a home", encoding="utf-8")
+    for environ in ({"HERMES_HOME": str(tmp_path / ".hermes")}, {"HOME": str(tmp_path)}):
+        with pytest.raises(OperatorError, match=r"\.hermes is a file, and a home is a folder"):
+            find_home(environ)

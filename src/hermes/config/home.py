@@ -139,7 +139,7 @@ def find_home(environ: Mapping[str, str], profile: str | None = None) -> Home:
 
     Raises:
         UsageError: the profile's name is not one, or there is no such profile.
-        OperatorError: no home folder can be found for this user.
+        OperatorError: no home folder can be found for this user, or a file is in its place.
     """
     given = environ.get("HERMES_HOME", "").strip()
     if given:
@@ -149,6 +149,8 @@ def find_home(environ: Mapping[str, str], profile: str | None = None) -> Home:
         if not os.path.isabs(user):
             raise OperatorError("no home folder is known for this user. Set HOME or HERMES_HOME.")
         path = Path(user) / ".hermes"
+    if path.is_file():
+        raise OperatorError(f"{path} is a file, and a home is a folder. Point HERMES_HOME at one, or move the file.")
     if path.parent.name == "profiles":
         home = Home(root=path.parent.parent, path=path, profile=path.name)
     else:
