@@ -122,7 +122,7 @@ class Process:
 
     def __init__(self, name: str, folder: Path, clock: VirtualClock, gone: Callable[[str], bool]) -> None:
         (folder / f"{name}.lock").touch()
-        self.limits = LearnedLimits(now=anyio.current_time, heard=lambda: self.sharing.wake())
+        self.limits = LearnedLimits(now=anyio.current_time, heard=lambda soon: self.sharing.wake(soon=soon))
         self.sharing = Sharing(
             self.limits, lambda *key: NAME, path=folder / "limits.db", owner=name, gone=gone,
             living=lambda: locks(folder), now=clock.now, loop_now=anyio.current_time, hold=clock,
@@ -149,8 +149,45 @@ async def test_three_processes_use_up_one_bucket_together(tmp_path: Path, virtua
         group.cancel_scope.cancel()
     assert provider.accepted == 1900
     # the ramp, the joining of the second and third, and the end of the first two included
-    assert max(ends) <= (1900 - 50) / 50 / 0.8
-    assert provider.refused <= 0.05 * 1950
+    assert max(ends) <= (1900 - 50) / 50 / 0.9
+    assert provider.refused <= 0.025 * 1950
+
+
+@pytest.mark.anyio
+async def test_a_process_that_comes_later_does_not_begin_as_if_it_were_alone(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    provider = Provider(50.0, 50.0, 0.2, named=1.0)
+    first, second = (Process(name, tmp_path, virtual_clock, alive) for name in "ab")
+    async with anyio.create_task_group() as group:
+        for process in (first, second):
+            group.start_soon(process.sharing.run)
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(work, first.limits.of("p", "k", "m"), provider, 100, 3)
+            await anyio.sleep(1.0)  # the first one was refused, and that was told at once
+            before = provider.refused
+            limit = second.limits.of("p", "k", "m")
+            asking.start_soon(work, limit, provider, 100, 3)
+            await anyio.sleep(1.0)
+            assert limit.rate is not None and provider.refused - before <= 5
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_processes_that_begin_together_divide_what_they_begin_with(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    provider = Provider(50.0, 50.0, 0.2, named=1.0)
+    processes = [Process(name, tmp_path, virtual_clock, alive) for name in "abc"]
+    async with anyio.create_task_group() as group:
+        for process in processes:
+            group.start_soon(process.sharing.run)
+        async with anyio.create_task_group() as asking:
+            for process in processes:
+                asking.start_soon(work, process.limits.of("p", "k", "m"), provider, 100, 3)
+            await anyio.sleep(0.15)
+            assert provider.refused < 3 * 64 - 50 - 50
+        group.cancel_scope.cancel()
 
 
 @pytest.mark.anyio

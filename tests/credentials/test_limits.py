@@ -239,3 +239,58 @@ def test_what_others_sent_is_no_part_of_what_this_process_may_send() -> None:
     flow.refuse(10.02, 10.1, 1.0, fresh=True)
     flow.ready(10.2, 1.0)
     assert flow.rate == pytest.approx(50.0, rel=0.06) and flow.measured
+
+
+@pytest.mark.parametrize(("tasks", "turns", "most"), [(1, 10, 5.0), (4, 20, 6.5), (100, 4, 3.0)])
+async def test_one_refusal_that_names_no_time_is_soon_made_good(
+    virtual_clock: VirtualClock, tasks: int, turns: int, most: float
+) -> None:
+    """`Retry-After: 0` once, and never again: nothing is known of the rate but what went before."""
+    limit, asked = LearnedLimit(), 0
+
+    async def one() -> None:
+        nonlocal asked
+        for _ in range(turns):
+            again = False
+            while True:
+                permit = await limit.acquire(again=again)
+                assert permit is not None
+                asked += 1
+                again = asked == 2
+                await anyio.sleep(0.2)
+                limit.limited(permit, 0.0) if again else limit.answered(permit)
+                limit.release(permit)
+                if not again:
+                    break
+
+    async with anyio.create_task_group() as group:
+        for _ in range(tasks):
+            group.start_soon(one)
+    assert limit.refused >= 1
+    assert anyio.current_time() <= most  # unhindered it takes 0.2 s a turn
+
+
+async def test_a_rate_that_was_found_again_and_again_is_tried_less_often(virtual_clock: VirtualClock) -> None:
+    limit, provider = LearnedLimit(), Provider(50.0, 50.0, 0.2, named=1.0)
+    refused: list[int] = []
+
+    async def look() -> None:
+        for _ in range(3):
+            await anyio.sleep(40.0)
+            refused.append(provider.refused - sum(refused))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(look)
+        ends = await work(limit, provider, 300, 20)
+    assert max(ends) <= (6_000 - 50) / 50 / 0.95
+    assert refused[2] < refused[0] / 3 and provider.refused <= 0.015 * 6_000
+
+
+async def test_what_another_process_found_out_is_no_guess_of_ones_own() -> None:
+    flow = Flow()
+    flow.adopt(50.0, 50.0, 0.0, 1.0, measured=False)
+    flow.spend(1.1, 1.0)
+    flow.refuse(1.1, 1.2, 1.0, fresh=True)
+    flow.refuse(1.1, 1.3, 1.0, fresh=False)  # a late answer of the same moment
+    flow.ready(1.4, 1.0)
+    assert flow.rate is not None and flow.rate > 40.0

@@ -217,9 +217,9 @@ class KeyPools:
         )
         return (self._sharing.run,)
 
-    def _heard(self) -> None:
+    def _heard(self, soon: bool) -> None:
         if self._sharing is not None:
-            self._sharing.wake()
+            self._sharing.wake(soon=soon)
 
     def _limit_name(self, group: str, credential: str, model: str) -> str:
         secret = next((each.secret for each in self.pool.status(group) if each.id == credential), "")

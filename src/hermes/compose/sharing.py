@@ -21,7 +21,8 @@ from hermes.credentials.limits import LearnedLimits
 
 __all__ = ["Sharing"]
 
-#: Seconds after which a process that had nothing to ask may say that it has: a first share is a small one.
+#: Seconds after which a process that had nothing to ask may say that it has, since a first share is a small one; and
+#: after which what others should know at once is said.
 SOON = 0.25
 
 #: Seconds for which the first request waits to hear what others found out; it takes milliseconds.
@@ -66,32 +67,37 @@ class Sharing:
         self._loop_now = loop_now
         self._hold = hold
         self._wanted = anyio.Event()
-        self._born = anyio.Event()
+        self._born, self._news = anyio.Event(), anyio.Event()
         limits.patience, limits.born = PATIENCE, self._new
         self._last = loop_now()
         self._shared = self._wrote = False
         self._known: dict[str, float] = {}  # what is in the file, by the moment at which it was found out
         self._trouble = ""
 
-    def wake(self) -> None:
-        """There is something to tell."""
+    def wake(self, *, soon: bool = False) -> None:
+        """There is something to tell; `soon`: others should not have to wait for it until the next grant."""
         self._wanted.set()
+        if soon:
+            self._news.set()
 
     def _new(self) -> None:
         self._born.set()
-        self._wanted.set()
+        self.wake(soon=True)
 
     async def run(self) -> None:
         """Exchange what is wanted for grants, until cancelled."""
         try:
             while True:
                 await self._wanted.wait()
-                self._born = anyio.Event()
+                self._born, self._news = anyio.Event(), anyio.Event()
                 busy = await self.exchange()
                 if not busy and not self._born.is_set():
                     self._wanted = anyio.Event()
-                with anyio.move_on_after(GRANT if busy else SOON):
+                with anyio.move_on_after(SOON):
                     await self._born.wait()  # a first request does not wait for the next grant
+                if busy and not self._born.is_set():
+                    with anyio.move_on_after(GRANT - SOON):
+                        await self._news.wait()
         finally:
             if self._wrote:
                 with anyio.CancelScope(shield=True), held(self._hold):

@@ -46,14 +46,17 @@ class Bucket:
 
     # -- learning ---------------------------------------------------------------------------------------------------
 
-    def refused(self, sent: float, now: float, *, fresh: bool, tokens: float | None = None) -> None:
-        """A request sent at `sent` was refused. `tokens`: it was their number that was too much; None: the requests."""
+    def refused(
+        self, sent: float, now: float, *, fresh: bool, tokens: float | None = None, at_once: bool = False
+    ) -> None:
+        """A request sent at `sent` was refused. `tokens`: it was their number that was too much; None: the requests.
+        `at_once`: the provider said that nothing has to be waited for."""
         if tokens is None:
-            self.requests.refuse(sent, now, 1.0, fresh=fresh)
+            self.requests.refuse(sent, now, 1.0, fresh=fresh, at_once=at_once)
             return
         if self.tokens is None:
             self.tokens = Flow()
-        self.tokens.refuse(sent, now, tokens, fresh=fresh)
+        self.tokens.refuse(sent, now, tokens, fresh=fresh, at_once=at_once)
 
     def report(self, kind: str, now: float, limit: float, remaining: float, reset: float, under_way: int = 0) -> None:
         """The provider says: `remaining` of `limit` are left, all of them back in `reset` seconds. `kind` is `requests`
@@ -78,8 +81,7 @@ class Bucket:
         """This process has this part of what is allowed."""
         for flow in (self.requests, self.tokens):
             if flow is not None:
-                flow.level = min(flow.level, flow.level * part / flow.share)
-                flow.share = part
+                flow.divide(part)
 
     @property
     def counts_tokens(self) -> bool:

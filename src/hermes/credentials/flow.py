@@ -13,7 +13,15 @@ from collections import deque
 __all__ = ["Flow"]
 
 #: Growth of the rate in a second while everything is used: before and after the rate was measured.
-SEARCH, PROBE = 0.15, 0.01
+SEARCH, PROBE = 0.1, 0.01
+#: A rate below this many a second that was only guessed grows faster, up to doubling in a second: few were sent when it
+#: was guessed, so that it may be far too small, and finding that out costs few refusals.
+SMALL, DOUBLING = 45.0, 1.0
+#: Growth of a guess after a refusal that named no time to wait: asking again at once is what the provider wants.
+EAGER = 0.5
+#: How near a rate is to the one before if it confirms it, and how often that halves the growth: a rate that was found
+#: again and again is tried less often, since each try ends in a pause.
+AGREES, SURE = 0.1, 3
 #: Seconds of growth at most between two looks: while all are held back nothing is tried.
 LEAP = 0.25
 #: Seconds without a refusal after which the growth has doubled; part of a measured rate that an episode leaves.
@@ -30,6 +38,8 @@ CUT = 0.85
 LATE = 0.2
 #: Seconds of sending that are counted as one moment, and how many such moments are remembered.
 MOMENT, REMEMBERED = 0.05, 1200
+#: How many times larger or smaller a share is if others came or went.
+SHIFT = 1.4
 #: Steps of halving in which a rate is found, to a thousandth; how much larger one is tried to see whether it matters.
 HALVINGS, TRIAL = 14, 0.05
 
@@ -50,11 +60,13 @@ class Flow:
         self.sent = 0.0
         self.measured = False  # the rate is more than a first guess
         self._base = 0.0  # the rate as it was measured, before it was tried to be more
+        self._confirmed = 0  # how often it was measured again to be the same
+        self._at_once = self._eager = False  # the last refusal said that there is nothing to wait for; the only one did
         self._at = 0.0
         self._due = False
         self._cut = False
         self._first: float | None = None
-        self._rushed, self._guess = (0.0, 0.0), 1.0
+        self._rushed, self._guess = (0.0, 0.0), 0.0
         self._empties: deque[float] = deque()
         self._sends: deque[list[float]] = deque(maxlen=REMEMBERED)  # [moment, amount, how many]
         self._others: deque[list[float]] = deque(maxlen=64)  # [since, amount a second]
@@ -104,13 +116,21 @@ class Flow:
         self._at = now
         self.level = min(self.held, self.level + rate * self.share * passed)
         if pressed and not self.told and self.level < self.held:  # a bucket that fills up holds nobody back
-            growth = (PROBE if self.measured else SEARCH) * (1.0 + (now - (self.found_at or now)) / HASTE)
+            growth = self._growth(rate) * (1.0 + (now - (self.found_at or now)) / HASTE)
             self.rate = rate * (1.0 + growth * min(passed, LEAP))
+
+    def _growth(self, rate: float) -> float:
+        """How much of the rate is added in a second, soon after the last refusal."""
+        if self.measured:
+            return PROBE / 2.0**self._confirmed
+        return max(EAGER if self._eager else SEARCH, min(DOUBLING, SEARCH * SMALL / rate))
 
     # -- learning ---------------------------------------------------------------------------------------------------
 
-    def refuse(self, sent: float, now: float, amount: float, *, fresh: bool) -> None:
-        """What was sent at `sent` was refused: the bucket was empty. `fresh`: since the rate was last put right."""
+    def refuse(self, sent: float, now: float, amount: float, *, fresh: bool, at_once: bool = False) -> None:
+        """What was sent at `sent` was refused: the bucket was empty. `fresh`: since the rate was last put right.
+        `at_once`: the provider said that nothing has to be waited for."""
+        self._at_once = at_once
         for moment in reversed(self._sends):
             if moment[0] <= sent:
                 if moment[1] >= amount:  # less than that: it was not counted yet when this was sent
@@ -125,11 +145,11 @@ class Flow:
         if self._first is None:
             self._first = sent
             self._empties.append(sent)
-            self._guess = max(1.0, amount)
+            self._guess, self._eager = max(1.0, amount), at_once
             self.rate = max(self._guess, self._rush()[0])
         elif fresh:
             self._empties.append(sent)
-            self._cut = True
+            self._cut, self._eager = True, False
         elif self._empties and sent < self._empties[-1] and (len(self._empties) < 2 or sent > self._empties[-2]):
             self._empties[-1] = sent  # it was empty before, only that answer came later
         self._due = True
@@ -149,7 +169,7 @@ class Flow:
         empties = self._empties
         while len(empties) > 1 and now - empties[0] > LONGEST:
             empties.popleft()
-        begin, end = empties[0], empties[-1]
+        begin, end = (empties[0], empties[-1]) if empties else (now, now)
         span = end - begin
         parts = [each for each in self._sends if begin < each[0] < end]
         total, count = sum(each[1] for each in parts), sum(each[2] for each in parts)
@@ -157,12 +177,15 @@ class Flow:
         rate = self._fitting(parts, span, total) if long_enough else 0.0
         if rate > 0:
             least = LEAST * self._base if self.measured and self._cut else 0.0
-            self._base = self.rate = max(0.05, MARGIN * rate, least)
-            self.measured = True
+            self._found(
+                max(0.05, MARGIN * rate, least),
+                measured=count >= FEWEST or not self._at_once,
+                again=self._cut and not self._at_once,
+            )
             self.size = max(1.0, self._rushed[0] - rate * self._rushed[1])
         elif self._cut:
             self.rate = max(0.05, CUT * (self.rate or 1.0))
-        elif len(empties) == 1 and not self.measured:
+        elif self._guess and end <= (self._first or 0.0) and not self.measured:  # the first refusals, and no others
             self._rushed = self._rush()
             self.size = max(1.0, self._rushed[0])
             self.rate = max(self.size, self._guess)
@@ -170,6 +193,13 @@ class Flow:
         after = [each for each in self._sends if each[0] > end]
         left = self._replay(self._steps(after, end, now), self.rate or 0.0)
         self.level, self._at = min(self.held, max(0.0, left * self.share)), now
+
+    def _found(self, rate: float, *, measured: bool, again: bool) -> None:
+        """This is the rate. `measured`: it is more than a guess; `again`: by another episode than the one before."""
+        agrees = self.measured and measured and abs(rate - self._base) <= AGREES * self._base
+        self._confirmed = min(SURE, self._confirmed + again) if agrees else 0
+        self._base = self.rate = rate
+        self.measured = measured
 
     def _fitting(self, parts: list[list[float]], span: float, total: float) -> float:
         """The smallest rate that allows `parts` between the first and the last refusal; 0 where the bucket was full
@@ -212,8 +242,16 @@ class Flow:
 
     # -- other processes --------------------------------------------------------------------------------------------
 
-    def others(self, since: float, now: float, speed: float) -> None:
-        """Other processes sent `speed` a second between `since` and `now`, and go on like that within their share."""
+    def divide(self, share: float) -> None:
+        """This process has this part of what is allowed from now on."""
+        if max(share, self.share) > SHIFT * min(share, self.share):
+            self._empties.clear()  # others came or went, and it is not known since when: measure anew
+        self.level = min(self.level, self.level * share / self.share)
+        self.share = share
+
+    def others(self, since: float, now: float, speed: float, *, pressed: bool = False) -> None:
+        """Other processes sent `speed` a second between `since` and `now`, and go on like that within their share;
+        `pressed`: they have so much to do that they use it up."""
         known = self._others
         if not known and not speed:
             return
@@ -222,7 +260,8 @@ class Flow:
         else:
             known.append([since, speed])
         if now > since:
-            known.append([now, speed if self.rate is None else min(speed, self.rate * (1 - self.share))])
+            share = speed if self.rate is None else self.rate * (1 - self.share)
+            known.append([now, share if pressed else min(speed, share)])
 
     def _foreign(self, begin: float, end: float) -> float:
         """What other processes sent meanwhile."""
@@ -246,10 +285,10 @@ class Flow:
         """Take over what another process found out at `found_at`."""
         if self.rate is None:
             self.level, self._at = 0.0, now
-        self._base = self.rate = max(0.05, rate)
+        self._found(max(0.05, rate), measured=measured, again=False)
         self.size = max(1.0, size)
-        self.measured, self._due, self._cut, self.found_at = measured, False, False, found_at
+        self._due, self._cut, self.found_at = False, False, found_at
         if self._first is None:
-            self._first = now
+            self._first, self._guess = now, 0.0
         if not self._empties:
             self._empties.append(now)

@@ -90,13 +90,15 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """What a process may do with one limit until the next grant.
 
     `share` is its part of the rate, `at_once` of the requests at once (None: nobody found a limit); `sent` and `tokens`
-    are what the others sent a second; the rest is the newest that anybody found out.
+    are what the others sent a second, `pressed` that they have more to do than they may; the rest is the newest that
+    anybody found out.
     """
 
     name: str
     share: float = 1.0
     sent: float = 0.0
     tokens: float = 0.0
+    pressed: bool = False
     requests: Found = Found()
     token_limit: Found = Found()
     paused: float = 0.0
@@ -170,6 +172,7 @@ class Grants:
             share=share,
             sent=sum(each[4] for each in others),
             tokens=sum(each[5] for each in others),
+            pressed=amount > 0 and sum(each[1] + each[2] for each in others) > (1 - share) * amount,
             at_once=None if known.at_once is None else max(1.0, share * known.at_once),
         )
 

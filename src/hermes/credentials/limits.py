@@ -38,7 +38,7 @@ class LearnedLimit:
     Args:
         start: requests at once before anything is known.
         now: seconds of the loop's clock.
-        heard: called when there is something to tell other processes.
+        heard: called when there is something to tell other processes; with True if it should not wait for long.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class LearnedLimit:
         *,
         start: int = START,
         now: Callable[[], float] = anyio.current_time,
-        heard: Callable[[], None] | None = None,
+        heard: Callable[[bool], None] | None = None,
     ) -> None:
-        self.at_once = float(start)
+        self.at_once = self._start = float(start)
         self.in_flight = 0
         self.refused = 0
         self._now = now
@@ -144,10 +144,10 @@ class LearnedLimit:
         fresh = permit > self._episode
         if fresh:
             self._shrink(now)
-        self._bucket.refused(permit, now, fresh=fresh, tokens=tokens)
+        self._bucket.refused(permit, now, fresh=fresh, tokens=tokens, at_once=wait == 0)
         if wait is not None:
             self._pause(now, now + wait)
-        self._tell()
+        self._tell(soon=fresh)
         self._rearm()
 
     def overloaded(self, permit: float) -> None:
@@ -179,6 +179,8 @@ class LearnedLimit:
         requests, tokens = self._bucket.flows
         sent = (requests.sent, tokens.sent if tokens is not None else 0.0)
         before, back = self._told, len(self._back) + self._sent_back
+        if self._listens:
+            back = max(back, 1)  # a request is about to come: nobody makes a limit without one
         if passed > 0:
             self._told, self._sent_back = sent, 0
         went = max(0.0, sent[0] - before[0])
@@ -191,7 +193,7 @@ class LearnedLimit:
             tokens=max(0.0, sent[1] - before[1]) / max(passed, GRANT / 2) if passed > 0 else 0.0,
             requests=_found(requests, epoch),
             token_limit=_found(tokens, epoch),
-            paused=self._paused + epoch if self._paused > self._now() else 0.0,
+            paused=self._paused + epoch if self._paused > self._now() and not self._listens else 0.0,
             at_once=self.at_once if self._crowded else None,
             at_once_given=self._given,
         )
@@ -202,26 +204,28 @@ class LearnedLimit:
 
     def granted(self, grant: Grant | None, passed: float, epoch: float) -> None:
         """Keep to a share of what is allowed, and take over what others found out; None: there is nothing to hear."""
-        now = self._now()
         if self._listens:
             self._paused, self._listens = -math.inf, False
-            self._rearm()
-        if grant is None:
-            return
-        bucket = self._bucket
+        if grant is not None:
+            self._take(grant, passed, epoch)
+        self._rearm()
+
+    def _take(self, grant: Grant, passed: float, epoch: float) -> None:
+        now, bucket = self._now(), self._bucket
         self._adopt(bucket.requests, grant.requests, epoch)
         if grant.token_limit.rate is not None:
             bucket.tokens = bucket.tokens or Flow()
             self._adopt(bucket.tokens, grant.token_limit, epoch)
-            bucket.tokens.others(now - passed, now, grant.tokens)
+            bucket.tokens.others(now - passed, now, grant.tokens, pressed=grant.pressed)
         bucket.share(grant.share)
-        bucket.requests.others(now - passed, now, grant.sent)
+        bucket.requests.others(now - passed, now, grant.sent, pressed=grant.pressed)
         self._given = grant.at_once
         if grant.at_once is not None:
             self.at_once, self._crowded, self._ramp = grant.at_once, True, False
+        elif self._ramp and bucket.rate is None:  # several that know nothing do not all begin as if they were alone
+            self.at_once = min(self.at_once, max(1.0, self._start * grant.share))
         if grant.paused:
             self._pause(now, grant.paused - epoch)
-        self._rearm()
 
     def _adopt(self, flow: Flow, found: Found, epoch: float) -> None:
         at = found.at - epoch
@@ -258,9 +262,9 @@ class LearnedLimit:
             self._tell()
         return now
 
-    def _tell(self) -> None:
+    def _tell(self, *, soon: bool = False) -> None:
         if self._heard is not None:
-            self._heard()
+            self._heard(soon)
 
     def _pump(self) -> None:
         """Give what there is to whoever is first; set the timer if only time is missing."""
@@ -307,7 +311,7 @@ def _found(flow: Flow | None, epoch: float) -> Found:
 class LearnedLimits:
     """The limits of a process, one for each (provider, credential, model), made when first asked for.
 
-    `heard` is called when one has something to tell other processes. Where `born` is set it is called when one is made,
+    `heard` is called as by `LearnedLimit`. Where `born` is set it is called when one is made,
     which then waits up to `patience` seconds for what they say.
     """
 
@@ -315,7 +319,7 @@ class LearnedLimits:
     born: Callable[[], None] | None = None
 
     def __init__(
-        self, *, now: Callable[[], float] = anyio.current_time, heard: Callable[[], None] | None = None
+        self, *, now: Callable[[], float] = anyio.current_time, heard: Callable[[bool], None] | None = None
     ) -> None:
         self._now = now
         self._heard = heard
