@@ -9,7 +9,8 @@ import pytest
 
 from hermes.config.document import parse
 from hermes.config.edit import render, set_value, split_key, unset_value
-from hermes.core.errors import ConfigError
+from hermes.config.files import locked
+from hermes.core.errors import ConfigError, TryLater
 
 TEXT = """\
 # my settings
@@ -174,3 +175,14 @@ def test_rendered_values_read_back_as_themselves(tmp_path: Path, value: object) 
         set_value(path, key, value, lock=tmp_path / "lock")
         data = parse(path, path.read_text()).data
         assert (data["s"]["k"] if key[0] == "s" else data["k"]) == value, render(value)
+
+
+def test_a_file_that_another_process_changes_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with locked(lock):
+        with pytest.raises(TryLater, match=f"another process has held {lock} for 0.05 s.*nothing was changed"):
+            with locked(lock, 0.05):
+                raise AssertionError("two hold it at once")
+        assert TryLater.exit_code == 75
+    with locked(lock, 0.0):
+        pass

@@ -39,6 +39,7 @@ def set_value(path: Path, key: Sequence[str], value: Any, *, lock: Path) -> None
     Raises:
         ConfigError: the file cannot be parsed, or the key runs through a value that is no section.
         OperatorError: the file cannot be written.
+        TryLater: another process changes it and does not come to an end.
     """
     with locked(lock):
         document = parse(path, read_text(path) or "")

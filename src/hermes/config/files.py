@@ -8,13 +8,17 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hermes.core.errors import ConfigError, OperatorError
+from hermes.core.errors import ConfigError, OperatorError, TryLater
 
 __all__ = ["locked", "read_text", "write_file"]
+
+#: Seconds for which another process that changes the same file is waited for.
+LOCK_WAIT = 10.0
 
 
 def read_text(path: Path) -> str | None:
@@ -84,14 +88,29 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(lock: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes, so that two edits of one file never lose one of them."""
+def locked(lock: Path, most: float = LOCK_WAIT) -> Iterator[None]:
+    """Hold an exclusive lock between processes, so that two edits of one file never lose one of them.
+
+    Raises:
+        TryLater: another process has held it for `most` seconds; one that was stopped may do so for ever.
+        OperatorError: it cannot be opened.
+    """
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise OperatorError(f"cannot open the lock {lock}: {error.strerror}.") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        end = time.monotonic() + most
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() >= end:
+                raise TryLater(
+                    f"another process has held {lock} for {most:g} s, so nothing was changed. "
+                    "Try again; a process that is stopped (Ctrl+Z) lets it go when it goes on or ends."
+                )
+            time.sleep(0.01)
         yield
     finally:
         os.close(handle)

@@ -38,7 +38,7 @@ class TerminalSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     max_parallel: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="Commands at once in the whole process; null: by file descriptors."),
+        Meta(description="Commands at once in each process of this program; null: four for each CPU."),
     ] = None
     sandbox_network: Annotated[bool, Meta(description="Whether sandboxed commands have a network.")] = False
     sandbox_read: Annotated[

@@ -197,12 +197,6 @@ class Environment(Protocol):
     async def kill(self, process_id: str) -> ProcessInfo:
         """End it and its whole group. Killing an ended one changes nothing. Raises ToolError."""
 
-    async def snapshot(self, target: str) -> None:
-        """Copy the workspace as it is now to `target`, a path on this machine that must not exist yet.
-
-        Links stay links; sockets, pipes and devices are left out. Raises OSError.
-        """
-
     async def close(self) -> tuple[ProcessInfo, ...]:
         """End everything that still runs and return what was killed; a container is removed, the workspace stays.
 

@@ -37,7 +37,6 @@ from hermes.environments.process import ProcessGroup, Spawned, end_escaped, end_
 from hermes.environments.pump import Pump
 from hermes.environments.scrub import command_environment
 from hermes.environments.session import Session
-from hermes.environments.trees import copy_tree
 
 __all__ = ["LocalEnvironment", "LocalSettings", "default_parallel"]
 
@@ -343,12 +342,6 @@ class LocalEnvironment:
     async def kill(self, process_id: str) -> ProcessInfo:
         """End a background process with its group."""
         return await self._background.kill(process_id, "request")
-
-    async def snapshot(self, target: str) -> None:
-        """Copy the workspace as it is now."""
-        workspace = self._enclosure.files.real(self.workspace)
-        with held(self._hold):
-            await anyio.to_thread.run_sync(copy_tree, workspace, target, limiter=self._threads)
 
     async def _end_left(self, group: ProcessGroup) -> None:
         await anyio.to_thread.run_sync(group.end, self._settings.grace, limiter=self._threads)
