@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,10 @@ from hermes.batch.link import Connect, Link
 from hermes.batch.ray_relay import Relay, versions
 from hermes.core.errors import OperatorError, TryLater, UsageError
 
-__all__ = ["open_cluster"]
+__all__ = ["OpenCluster", "open_cluster"]
+
+#: Joins a cluster; see `open_cluster`.
+OpenCluster = Callable[[str | None, int, Callable[[str], None]], AbstractAsyncContextManager[Sequence[Connect]]]
 
 #: Seconds in which a cluster has to answer.
 ANSWERS = 30.0

@@ -16,7 +16,7 @@ from hermes.batch.execute import RuntimeEngine
 from hermes.batch.folder import RunFolder
 from hermes.batch.link import pipes
 from hermes.batch.processes import open_processes
-from hermes.batch.ray_cluster import open_cluster
+from hermes.batch.ray_cluster import OpenCluster, open_cluster
 from hermes.batch.rollout import Engine
 from hermes.batch.settings import LOCAL, BatchSettings, check_routing
 from hermes.batch.wire import Begin
@@ -52,7 +52,9 @@ class BatchEngine:
         replay: str = "",
         number: int | None = None,
         sources: Callable[[GlobalOptions], Sources] = open_sources,
+        cluster: OpenCluster = open_cluster,
     ) -> None:
+        self._cluster = cluster
         self._sources = sources
         self._number = number  # which of several processes this is; None: the run itself
         self._file, self._cassette = cassettes(record, replay)
@@ -164,7 +166,7 @@ class BatchEngine:
         check_routing(settings, address_of(endpoint).host)
         carried = carry(sources, endpoint)
         away = id_away(RunFolder(self._data_dir, settings.run_name))
-        async with open_cluster(settings.ray_address, settings.processes, self._say) as connects:
+        async with self._cluster(settings.ray_address, settings.processes, self._say) as connects:
             begins = [self._begin(number, settings, away, carried) for number in range(len(connects))]
             async with open_processes(begins, connects, say=self._say, redact=redact) as engine:
                 yield engine
