@@ -325,6 +325,24 @@ def test_a_closed_stream_is_nothing_and_no_file_takes_its_place(program: Program
     assert listed.code == 0 and '"hello"' in listed.out
 
 
+@pytest.mark.parametrize("words", [("batch", "run", "--run_name=first"), ("sessions", "list"), ("--help",)])
+def test_a_reader_that_goes_away_ends_it_as_the_signal_would(program: Program, words: tuple[str, ...]) -> None:
+    more = (f"--dataset_file={program.dataset(1)}", "--model=test-model") if "batch" in words else ()
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [*program.command, *words, *more], cwd=program.folder, env=program.environ, stdin=subprocess.DEVNULL,
+        stdout=writes, stderr=subprocess.PIPE, timeout=50, check=False,
+    )  # fmt: skip
+    os.close(writes)
+    assert done.returncode == 141, done.stderr
+    assert (
+        b"Traceback" not in done.stderr and b"Exception ignored" not in done.stderr and b"hermes: " not in done.stderr
+    )
+    if "batch" in words:
+        assert len(program.rows("first")) == 1
+
+
 def test_ctrl_c_while_it_is_loaded_shows_no_inside(program: Program) -> None:
     command = [*program.command, "-m", "test-model", "chat", "-q", "hello"]
     with subprocess.Popen(

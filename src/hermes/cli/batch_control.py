@@ -103,9 +103,9 @@ def _wish(folder: RunFolder, change: Callable[[Wish], Wish]) -> Status:
     """Wish something of a living run and wait until it has done it."""
     if not is_held(folder):
         state = run_state(folder)
+        again = "" if state.state == "finished" else f" Go on with it: {resume_command(state.run_name)}"
         raise OperatorError(
-            f"nobody works on run {state.run_name!r} ({state.state}): there is nothing to steer. "
-            f"Go on with it: {resume_command(state.run_name)}"
+            f"nobody works on run {state.run_name!r} ({state.state}): there is nothing to steer.{again}"
         )
     wish = change_wish(folder, change)
     deadline = time.monotonic() + PATIENCE

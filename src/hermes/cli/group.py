@@ -16,7 +16,8 @@ import click
 
 import hermes
 from hermes.chat.render import printable
-from hermes.cli.lazy_group import Entry, LazyGroup
+from hermes.cli.fast import reader_gone
+from hermes.cli.lazy_group import Entry, LazyGroup, ReaderGone
 from hermes.cli.options import GlobalOptions, face_options, refused, resume_options, run_options, worktree_option
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
@@ -139,10 +140,8 @@ def run(args: Sequence[str], command: click.Command = cli) -> int:
         return 1 if isinstance(error.__cause__, EOFError) else 130
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # the reader went away (`hermes … | head`); a second message at exit about the same pipe would help nobody
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except (BrokenPipeError, ReaderGone):
+        return reader_gone()
     except Exception as error:
         return _report(error)
 

@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 
 import click
 
-__all__ = ["Entry", "LazyGroup"]
+__all__ = ["Entry", "LazyGroup", "ReaderGone"]
+
+
+class ReaderGone(Exception):
+    """Whoever read the output went away (`hermes … | head`). click would end with code 1 and say nothing."""
 
 
 class Entry(NamedTuple):
@@ -41,6 +45,13 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that the line names."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
