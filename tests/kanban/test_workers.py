@@ -14,6 +14,7 @@ from hermes.config.kanban import KanbanSettings
 from hermes.kanban.board import Board
 from hermes.kanban.boards import Boards
 from hermes.kanban.card import Card, NewCard
+from hermes.kanban.context import worker_context
 from hermes.kanban.dispatcher import Dispatcher, Passed
 from hermes.kanban.launching import ProcessLauncher
 from hermes.kanban.place import this_worker
@@ -241,3 +242,39 @@ def test_what_was_mended_in_the_settings_counts_when_work_goes_on(lab: Lab) -> N
     assert broken.requests and lab.board.find(card.id).summary == "written", lab.log(card)
     first, second = lab.board.runs(card.id)
     assert first.session_id == second.session_id
+
+
+def test_what_a_run_left_uncommitted_is_found_by_the_next_and_ends_on_the_branch(lab: Lab, tmp_path: Path) -> None:
+    app = repository(tmp_path)
+    card = lab.create("write", workspace_kind="worktree", workspace_path=str(app))
+    (lab.home / "profiles" / "coder" / "config.yaml").write_text("agent:\n  api_max_retries: 1\n", encoding="utf-8")
+    with serve_in_thread(
+        step(reply(calls=[call("terminal", command="echo half > half.txt; echo x > .env")]), server_error())
+    ) as broken:
+        dispatcher = lab.use(broken).dispatcher()
+        pass_and_wait(dispatcher)
+        dispatcher.pass_once(most=0, sign=False)
+    (first,) = lab.board.runs(card.id)
+    assert first.outcome == "crashed" and first.metadata == {"uncommitted": [".env", "half.txt"]}, lab.log(card)
+    assert "left uncommitted in the folder: .env, half.txt" in worker_context(lab.board.show(card.id))
+    done, found = reply(calls=[call("kanban_complete", summary="written")]), list[str]()
+
+    def script(request: Request) -> Reply:
+        found.append(request.last)
+        if len(found) == 1:
+            return done
+        if len(found) == 2:  # it keeps one of them out, and leaves the other all the same
+            return reply(calls=[call("terminal", command="echo .env > .gitignore; git add .gitignore; git status -s")])
+        return done if len(found) == 3 else reply("bye")
+
+    with serve_in_thread(script) as server:
+        lab.use(server)
+        pass_and_wait(dispatcher)
+        dispatcher.pass_once(most=0, sign=False)
+    assert ".env, half.txt are not committed on its branch" in found[1] and lab.board.find(card.id).status == "done"
+    kept = subprocess.run(
+        ["git", "ls-tree", "--name-only", f"wt/{card.id}"], cwd=app, capture_output=True, text=True, check=True
+    ).stdout
+    assert kept.split() == [".gitignore", "half.txt"]
+    last = lab.board.runs(card.id)[-1]
+    assert last.metadata is None and last.git_commit

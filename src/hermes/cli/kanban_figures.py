@@ -19,6 +19,7 @@ from hermes.core.errors import UsageError
 from hermes.kanban.board import Board
 from hermes.kanban.budgets import Spending, day_of
 from hermes.kanban.card import CardEvent
+from hermes.kanban.context import uncommitted
 from hermes.kanban.home import profile_names
 from hermes.kanban.leading import Stats
 from hermes.kanban.reasons import why as reason_of
@@ -153,7 +154,8 @@ def runs(context: click.Context, /, card: str, as_json: bool) -> None:
         (
             str(run.attempt), run.profile or "-", run.step, when(run.started_at),
             age((run.ended_at or now) - run.started_at), run.outcome or "runs",
-            " ".join((run.error or run.summary or "").split())[:100],
+            " ".join((run.error or run.summary or "").split())[:100]
+            + (f" (uncommitted: {left[:60]})" if (left := uncommitted(run)) else ""),
         )
         for run in found
     ]  # fmt: skip

@@ -26,13 +26,14 @@ from hermes.config.schema import Settings
 from hermes.core.errors import HermesError, OperatorError, UsageError
 from hermes.core.events import Envelope
 from hermes.core.toolsets import configured_toolsets
+from hermes.kanban.bench import Bench
 from hermes.kanban.board import AsyncBoard, Board
 from hermes.kanban.card import Card
 from hermes.kanban.errors import CardNotFound, ClaimLost
 from hermes.kanban.home import open_boards
 from hermes.kanban.run_process import ExitNote, RunFiles, end_own_commands
 from hermes.kanban.seat import Seat, seat_from
-from hermes.kanban.worker import Bench, Shift
+from hermes.kanban.worker import Shift
 from hermes.runtime.runtime import tune_collector
 from hermes.runtime.spec import TaskSpec
 
@@ -106,7 +107,9 @@ async def _work(
     if isinstance(begun, ExitNote):
         return begun
     view, place = begun
-    seat = msgspec.structs.replace(seat, workspace=place.workspace, check=bench.check, refused=bench.refused)
+    seat = msgspec.structs.replace(
+        seat, workspace=place.workspace, check=bench.check, refused=bench.refused, unsaved=bench.unsaved
+    )
     parts = msgspec.structs.replace(_parts(options, sources, view.task), seat=seat)
     note = ExitNote(code=143, error="the worker was asked to end")
     async with anyio.create_task_group() as group:

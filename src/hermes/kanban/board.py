@@ -124,6 +124,11 @@ class Board(BoardCards):
                 tx, run_id, outcome, proof, author=author, error=error, failure_limit=failure_limit, cooldown=cooldown
             )
 
+    def note_work(self, run_id: str, commit: str, uncommitted: Sequence[str]) -> None:
+        """Keep with a run that is over its branch's commit, and what it left uncommitted."""
+        with self.database.write(alone=False) as tx:
+            releasing.note_work(tx, run_id, commit, uncommitted)
+
     def request_stop(self, name: str, then: Status, *, author: str, reason: str = "") -> Card:
         """Ask a running card's worker to stop (`Beat.stop`); once it is released the card goes to `then`."""
         with self.database.write() as tx:

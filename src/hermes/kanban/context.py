@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from hermes.kanban.card import Run
 from hermes.kanban.reading import CardView, Related
 
-__all__ = ["news", "worker_context"]
+__all__ = ["news", "uncommitted", "worker_context"]
 
 ATTEMPTS, COMMENTS = 10, 30
 #: Bytes of UTF-8.
@@ -94,9 +94,17 @@ def _parent(parent: Related) -> str:
     return f"{head}\n{_quoted(cut(parent.result or parent.summary, FIELD))}"
 
 
+def uncommitted(run: Run) -> str:
+    """The files that a run left uncommitted in its worktree, as a list in words; empty for none."""
+    left = (run.metadata or {}).get("uncommitted")
+    return cut(", ".join(map(str, left)), FIELD) if isinstance(left, list) else ""
+
+
 def _attempt(run: Run) -> str:
     ended = _time(run.ended_at) if run.ended_at is not None else "now"
     what = cut(run.error or run.summary, FIELD)
     commit = f", commit {run.git_commit}" if run.git_commit else ""
-    line = f"- {run.attempt}. {run.profile or 'nobody'}, {ended}: {run.outcome}{commit}"
+    left = uncommitted(run)
+    loose = f"; left uncommitted in the folder: {left}" if left else ""
+    line = f"- {run.attempt}. {run.profile or 'nobody'}, {ended}: {run.outcome}{commit}{loose}"
     return f"{line}\n{_quoted(what)}" if what else line

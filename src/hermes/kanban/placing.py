@@ -15,12 +15,22 @@ import msgspec
 
 from hermes.core.errors import OperatorError
 from hermes.environments.git import git, git_said, has_branch
-from hermes.kanban.card import Card
+from hermes.kanban.card import Card, Run
 from hermes.kanban.reading import CardView
 from hermes.runtime import worktree
 from hermes.runtime.isolation import Isolation
 
-__all__ = ["Conflict", "Place", "WorkState", "place", "remove_scratch", "work_of", "work_state"]
+__all__ = [
+    "Conflict",
+    "Place",
+    "WorkState",
+    "commit_rest",
+    "place",
+    "remove_scratch",
+    "work_of",
+    "work_state",
+    "worktree_of",
+]
 
 #: Seconds for which the scratch folder of an ended card is kept.
 KEEP_SCRATCH = 24 * 3600.0
@@ -157,32 +167,60 @@ def _merge(isolation: Isolation, branches: Sequence[str], card: Card) -> None:
         )
 
 
+def _checkout(top: str) -> tuple[str, dict[str, str]]:
+    """The checkout that a card's worktree lies in, and the directories that git has to use in the worktree: what a
+    worker wrote there may name others."""
+    checkout = os.path.dirname(os.path.dirname(top))
+    shared = git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").stdout.strip()
+    record = os.path.join(shared, "worktrees", os.path.basename(top))
+    return checkout, {"GIT_DIR": record, "GIT_COMMON_DIR": shared, "GIT_WORK_TREE": top}
+
+
 def work_state(top: str, branch: str) -> WorkState | None:
     """What a card's worktree holds now, None where it is not there. Raises `OperatorError` without git."""
     if not os.path.isdir(top):
         return None
-    head = git(top, "rev-parse", "HEAD").stdout.strip()
-    checkout = os.path.dirname(os.path.dirname(top))
+    checkout, places = _checkout(top)
+    head = git(top, "rev-parse", "HEAD", env=places).stdout.strip()
     main = git(checkout, "rev-parse", "HEAD").stdout.strip()
-    base = git(top, "merge-base", main, head).stdout.strip() or main
-    count = git(top, "rev-list", "--count", f"{base}..{head}").stdout.strip()
-    files = git(top, "diff", "--name-only", f"{base}..{head}").stdout.splitlines()
-    dirty = [line[3:] for line in git(top, "status", "--porcelain").stdout.splitlines()]
+    base = git(top, "merge-base", main, head, env=places).stdout.strip() or main
+    count = git(top, "rev-list", "--count", f"{base}..{head}", env=places).stdout.strip()
+    files = git(top, "diff", "--name-only", f"{base}..{head}", env=places).stdout.splitlines()
+    dirty = [line[3:] for line in git(top, "status", "--porcelain", env=places).stdout.splitlines()]
     return WorkState(
         branch=branch, path=top, commit=head, commits=int(count or 0), files=tuple(files), dirty=tuple(dirty)
     )
 
 
+def commit_rest(top: str, card: Card) -> str:
+    """Commit everything that a card's worktree holds and git does not ignore; returns the commit.
+
+    Raises:
+        OperatorError: git refused; nothing was committed.
+    """
+    _, places = _checkout(top)
+    message = f"Work in progress of {card.id}: {card.title}"
+    quiet = ("-c", "commit.gpgsign=false", "commit", "--no-verify", "-q", "-m", message)
+    for arguments in (("add", "--all"), quiet):
+        done = git(top, *arguments, env={**places, **_AUTHOR})
+        if done.returncode != 0:
+            raise OperatorError(f"what {card.id} left in {top} cannot be committed: {git_said(done)}")
+    return git(top, "rev-parse", "HEAD", env=places).stdout.strip()
+
+
 def work_of(view: CardView) -> WorkState | None:
     """What the worktree of a card on this machine holds; None without one. Raises `OperatorError` without git."""
-    card, mark = view.task, f"{os.sep}.worktrees{os.sep}{view.task.id}"
+    card = view.task
     if card.workspace_kind != "worktree" or not card.branch_name:
         return None
-    places = [run.workspace for run in view.runs if run.workspace and mark in run.workspace]
-    if not places:
-        return None
-    before, _, _ = places[-1].partition(mark)
-    return work_state(before + mark, card.branch_name)
+    places = [top for run in view.runs if (top := worktree_of(run))]
+    return work_state(places[-1], card.branch_name) if places else None
+
+
+def worktree_of(run: Run) -> str:
+    """The worktree that a run worked in, empty for none."""
+    before, mark, _ = (run.workspace or "").partition(f"{os.sep}.worktrees{os.sep}{run.card_id}")
+    return before + mark if mark else ""
 
 
 def remove_scratch(folder: Path, ended: dict[str, float], now: float) -> list[str]:

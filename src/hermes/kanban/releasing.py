@@ -24,6 +24,7 @@ __all__ = [
     "end_run",
     "forgive",
     "mark_exited",
+    "note_work",
     "release",
     "request_stop",
 ]
@@ -84,6 +85,13 @@ def end_run(
             stop_reason=None,
         )
     )
+
+
+def note_work(tx: Tx, run_id: str, commit: str, uncommitted: Sequence[str]) -> None:
+    """Keep with a run that is over where its branch stands, and which files it left uncommitted (50 are kept)."""
+    run = run_by_id(tx, run_id)
+    metadata = {**(run.metadata or {}), "uncommitted": list(uncommitted[:50])} if uncommitted else run.metadata
+    tx.run(t.runs.update().where(t.runs.c.id == run_id).values(git_commit=commit, metadata_=metadata))
 
 
 def check_proof(tx: Tx, run: Run, proof: Proof | None) -> None:

@@ -20,17 +20,23 @@ def _nothing_refused() -> str:
     return ""
 
 
+async def _all_saved(_card: Card) -> str:
+    return ""
+
+
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's place: its claim, and the folder it works in.
 
     `check` runs a card's check command there (None: checks cannot be run, and a card that has one cannot be completed).
-    `refused` returns a command that was denied in this run, or nothing.
+    `refused` returns a command that was denied in this run, or nothing. `unsaved` sees that the work is where those who
+    build on it find it, and says what the worker has to do first, or nothing.
     """
 
     claim: Claim
     workspace: str | None = None
     check: Callable[[Card], Awaitable[Check]] | None = None
     refused: Callable[[], str] = _nothing_refused
+    unsaved: Callable[[Card], Awaitable[str]] = _all_saved
 
 
 def seat_from(environ: Mapping[str, str]) -> Seat | None:

@@ -11,12 +11,14 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
 from hermes.config.kanban import KanbanSettings
+from hermes.core.errors import OperatorError
 from hermes.kanban.board import Board
 from hermes.kanban.card import Proof, Run
 from hermes.kanban.ending import Authority
 from hermes.kanban.errors import MoveRefused, StillRunning
 from hermes.kanban.launching import Started, bound_log
 from hermes.kanban.moves import Outcome
+from hermes.kanban.placing import work_state, worktree_of
 from hermes.kanban.releasing import Released
 from hermes.kanban.run_process import ExitNote, RunFiles, end_run_processes
 
@@ -140,12 +142,26 @@ class Tending:
         self._started.pop(run.id, None)
         self._files.forget(run.id)
         self._settle(run)
+        self._note_work(run)
         ended = self._board.run(run.id).outcome or outcome
         why = f" ({error[:200]})" if error and ended == outcome else ""
         self._say(f"{run.card_id}: {ended}{why}, now {released.card.status}")
         if error.startswith("workspace missing") and released.card.status in ("ready", "review"):
             self._set_aside(run.card_id, error)
         return released
+
+    def _note_work(self, run: Run) -> None:
+        """Keep where the branch of a worktree stands, and what is not committed there: the next run begins with it."""
+        top = worktree_of(run)
+        if not top or not run.branch_name:
+            return
+        try:
+            state = work_state(top, run.branch_name)
+        except OperatorError as error:
+            self._say(f"{run.card_id}: {error}")
+            return
+        if state is not None:
+            self._board.note_work(run.id, state.commit, state.dirty)
 
     def _settle(self, run: Run) -> None:
         """Give back what was set aside and not spent."""

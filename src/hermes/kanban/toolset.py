@@ -181,7 +181,7 @@ class _Verbs:
         name, by, seat = await self._own(given, "complete")
         check: Check | None = None
         if seat is not None:
-            card = await self._on(None, lambda board: board.find(name))
+            card = await self._saved(seat)
             if card.check_command and card.status == "running":
                 check, answer = await self._checked(card, seat, context)
                 if answer is not None:
@@ -197,6 +197,14 @@ class _Verbs:
         )
         card = await self._on(given.board, lambda board: board.complete(name, done, by, key=self._key(board, context)))
         return self._moved(card, seat)
+
+    async def _saved(self, seat: Seat) -> Card:
+        """The card of a seat, once its work can be found by others. Raises `ToolError`."""
+        card = await self._on(None, lambda board: board.find(seat.claim.card_id))
+        told = await seat.unsaved(card)
+        if told:
+            raise ToolError(told)
+        return card
 
     async def _checked(self, card: Card, seat: Seat, context: CallContext) -> tuple[Check | None, ToolOutput | None]:
         """Run a card's check; an answer instead when it failed."""
@@ -309,6 +317,8 @@ class _Verbs:
 
     async def request_review(self, given: a.RequestReview, context: CallContext) -> ToolOutput:
         name, by, seat = await self._own(given, "hand over")
+        if seat is not None:
+            await self._saved(seat)
         card = await self._on(
             given.board,
             lambda board: board.request_review(

@@ -18,28 +18,27 @@ import msgspec
 
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import OperatorError
-from hermes.core.events import ApprovalAnswered, CardMoved, Envelope
+from hermes.core.events import ApprovalAnswered, CardMoved
 from hermes.core.limits import Limits
 from hermes.core.messages import Text
 from hermes.core.result import TaskResult
 from hermes.environments.process import start_time
+from hermes.kanban.bench import Bench
 from hermes.kanban.board import CLAIM_SECONDS, AsyncBoard
-from hermes.kanban.card import Card, Check, Run
-from hermes.kanban.context import news, worker_context
+from hermes.kanban.card import Card, Run
+from hermes.kanban.context import news, uncommitted, worker_context
 from hermes.kanban.ending import Authority
 from hermes.kanban.errors import ClaimLost
 from hermes.kanban.placing import Conflict, Place, place
 from hermes.kanban.reading import CardView
 from hermes.kanban.run_process import ExitNote
 from hermes.kanban.seat import Seat
-from hermes.runtime.approval import Gate
-from hermes.runtime.checking import run_check
 from hermes.runtime.recovery import Recovery
 from hermes.runtime.runtime import Runtime
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
 
-__all__ = ["Bench", "Shift", "system_text"]
+__all__ = ["Shift", "system_text"]
 
 #: How often a worker that stops without ending its card is reminded.
 REMINDERS = 2
@@ -73,40 +72,6 @@ def system_text(card: Card) -> str:
             "what is missing if not. Do not do the work yourself."
         )
     return "\n".join(lines)
-
-
-class Bench:
-    """What a worker's seat needs of a task that starts later: it runs checks there, and remembers what was refused."""
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._denied = ""
-        self._task: Task | None = None
-        self._gate: Gate | None = None
-
-    def take(self, task: Task, gate: Gate) -> None:
-        """The task that works at the card."""
-        self._task, self._gate = task, gate
-
-    def hear(self, envelope: Envelope) -> None:
-        """Remember a refusal until a later command is allowed."""
-        event = envelope.event
-        if isinstance(event, ApprovalAnswered):
-            self._denied = "" if event.allowed else f"{event.tool}: {event.reason}"[:200]
-
-    def refused(self) -> str:
-        """The newest command that was refused, empty without one."""
-        return self._denied
-
-    async def check(self, card: Card) -> Check:
-        """Run the check of a card."""
-        if self._task is None or self._gate is None or card.check_command is None:
-            return Check(passed=False, output="there is nothing to run it in")
-        try:
-            found = await run_check(self._gate, self._task, card.check_command, timeout=self._timeout)
-        except OperatorError as error:
-            return Check(passed=False, output=str(error))
-        return Check(passed=found.passed, output=found.output, exit_code=found.exit_code)
 
 
 class Shift:
@@ -247,6 +212,8 @@ class Shift:
         ended = report.main is not None and report.main.ended_at is not None
         new = any(comment.created_at >= earlier.started_at for comment in view.comments)
         why = _AGAIN.get(earlier.outcome or "", "The attempt before ended without completing or blocking it.")
+        left = uncommitted(earlier)
+        why += f" Not committed, and still in the folder: {left}." if left else ""
         more = Limits(
             cost_usd=limits.cost_usd and limits.cost_usd + self._before[0],
             tokens=limits.tokens and limits.tokens + self._before[1],
