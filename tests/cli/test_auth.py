@@ -67,6 +67,56 @@ def test_a_login_is_added_with_its_first_key_and_renewed(
     assert (entry["access_token"], entry["refresh_token"]) == ("access-2", "refresh-2")
 
 
+def test_a_login_is_logged_out_of_and_into_again_at_its_place(
+    hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issuer = Issuer()
+    file = hermes_home / "auth.json"
+    with served(issuer) as url:
+        assert hermes("auth", "add", "openai", "--api-key", ONE, "--label", "key").code == 0
+        monkeypatch.setattr("sys.stdin", io.StringIO("refresh-0\n"))
+        assert hermes("auth", "add", "openai", "--type", "oauth", "--token-url", url, "--label", "my work").code == 0
+        (file.with_name("auth.json.bak")).write_text(file.read_text())
+        ran = hermes("auth", "logout", "openai")
+        assert ran.code == 0 and ran.out.startswith("logged out of my work (")
+        assert "hermes auth add openai --type oauth --label 'my work'" in ran.out
+        assert "auth.json.bak" in ran.err and "delete that too" in ran.err
+        assert not any(word in file.read_text() for word in ("access-", "refresh-"))
+        assert [(row["label"], row["status"], row["usable"]) for row in listed(hermes)] == [
+            ("key", "ok", True), ("my work", "logged_out", False),
+        ]  # fmt: skip
+        assert "logged out" in hermes("auth", "list").out and hermes("auth", "status", "openai").code == 0
+        again = hermes("auth", "logout", "openai", "my work")
+        assert again.code == 2 and "is logged out already" in again.err
+        assert "nothing rests" in hermes("auth", "reset", "openai").out
+        key = hermes("auth", "logout", "openai", "key")
+        assert key.code == 2 and "hermes auth remove openai" in key.err
+        monkeypatch.setattr("sys.stdin", io.StringIO("refresh-1\n"))
+        ran = hermes("auth", "add", "openai", "--type", "oauth", "--label", "my work")
+        assert ran.code == 0, ran.err
+        assert [(row["label"], row["status"]) for row in listed(hermes)] == [("key", "ok"), ("my work", "ok")]
+
+
+def test_a_login_of_another_program_is_not_logged_out_of(hermes: Hermes, hermes_home: Path) -> None:
+    entry = {
+        "id": "aa1111",
+        "label": "theirs",
+        "auth_type": "oauth",
+        "access_token": "a" * 20,
+        "refresh_token": "r" * 20,
+    }
+    text = json.dumps({"version": 1, "credential_pool": {"anthropic": [entry]}})
+    (hermes_home / "auth.json").write_text(text)
+    ran = hermes("auth", "logout", "anthropic")
+    assert ran.code == 2 and "log out there" in ran.err and (hermes_home / "auth.json").read_text() == text
+
+
+@pytest.mark.parametrize("verb", ["list", "status", "reset", "refresh", "logout"])
+def test_a_mistyped_provider_gets_the_nearest_name(hermes: Hermes, verb: str) -> None:
+    ran = hermes("auth", verb, "opnrouter")
+    assert ran.code == 2 and "there is no provider 'opnrouter'. Did you mean openrouter?" in ran.err
+
+
 def test_a_key_in_the_arguments_is_taken_with_a_warning(hermes: Hermes, hermes_home: Path) -> None:
     ran = hermes("auth", "add", "openai", "--api-key", ONE, "--priority", "4")
     assert ran.code == 0 and "shell's history" in ran.err and ONE not in ran.out + ran.err

@@ -19,7 +19,7 @@ import pytest
 from hermes.core.errors import TryLater
 from hermes.credentials import read_auth_file
 from hermes.credentials.auth_change import add_entry, change_entry, locked, remove_entry
-from hermes.credentials.oauth import Login, LoginLost, Tokens, renew
+from hermes.credentials.oauth import Login, LoginLost, Tokens, log_out, renew
 from hermes.providers.token_endpoint import TokenReply, ask_token
 
 NOW = 1_700_000_000.0
@@ -175,11 +175,20 @@ def test_threads_of_a_process_renew_once(tmp_path: Path) -> None:
     assert found == {"access-1"} and len(issuer.asked) == 1
 
 
+def test_a_login_that_was_logged_out_of_is_not_renewed(tmp_path: Path) -> None:
+    path, login = login_in(tmp_path)
+    issuer = Issuer()
+    assert log_out(path, login, NOW) and not log_out(path, login, NOW)
+    with pytest.raises(LoginLost, match="work of openai is logged out"):
+        renew(path, login, issuer, lambda: NOW)
+    assert issuer.asked == [] and "refresh-0" not in path.read_text()
+
+
 def test_a_revoked_login_says_what_to_do_and_is_dead(tmp_path: Path) -> None:
     path, login = login_in(tmp_path)
     issuer = Issuer()
     issuer.revoked = True
-    with pytest.raises(LoginLost, match=r"login work of openai was revoked \(invalid_grant\).*hermes auth add openai"):
+    with pytest.raises(LoginLost, match=r"login work of openai was revoked \(invalid_grant\).*hermes auth add openai --type oauth --label work"):
         renew(path, login, issuer, lambda: NOW)
     assert entry_of(path)["last_status"] == "dead" and not any(entry.usable for entry in read_auth_file(path))
     remove_entry(path, "openai", login.id)

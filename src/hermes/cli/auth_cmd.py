@@ -1,11 +1,14 @@
 """`hermes auth`: the keys of each provider, their order and their rests. No key is ever printed.
 
 Keys that were added stand in `auth.json`, a file shared with another program of this name; keys of the environment and
-of `.env` are listed beside them and stay where they are. An entry leaves the file only by `hermes auth remove`.
+of `.env` are listed beside them and stay where they are. An entry leaves the file only by `hermes auth remove`; logging
+out of a login takes its tokens away and leaves the entry.
 """
 
 from __future__ import annotations
 
+import difflib
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -18,9 +21,9 @@ from hermes.cli.options import Sources, home_of, open_sources, options_of
 from hermes.cli.screens import print_json, rows
 from hermes.core.errors import OperatorError, UsageError
 from hermes.credentials import Key, PoolEntry
-from hermes.credentials.auth_change import add_entry, clear_marks, remove_entry, set_priority
+from hermes.credentials.auth_change import add_entry, clear_marks, in_backup, remove_entry, set_priority
 from hermes.credentials.keys import ADDRESSES, checked_url
-from hermes.credentials.oauth import Login, renew
+from hermes.credentials.oauth import Login, log_out, renew
 from hermes.credentials.pool import Credential
 from hermes.providers.token_endpoint import ask_token
 
@@ -30,7 +33,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One key as it is listed. `number` counts from 1 in the order of use; `rests` are seconds that are left."""
+    """One key as it is listed. `number` counts from 1 in the order of use; `rests` are seconds that are left. `status`
+    is `ok`, why it rests (`rate_limit`, `billing`, `auth`), `dead`, or `logged_out`."""
 
     provider: str
     number: int
@@ -110,19 +114,18 @@ def add(
     client_id: str,
 ) -> None:
     """Add a key to a provider. It is asked for without being shown, or read from standard input."""
-    if kind == "oauth" and not token_url:
-        raise UsageError("a login needs --token-url: the address at which its provider renews keys. None is guessed.")
     if kind != "oauth" and (token_url or client_id):
         raise UsageError("--token-url and --client-id belong to a login: give --type oauth as well.")
-    endpoint = checked_url(token_url, "--token-url") if token_url else ""
     home = home_of(context)
     sources = open_sources(options_of(context))
+    if kind == "oauth" and not token_url:
+        token_url, client_id = _known_login(sources, provider, label, client_id)
+    endpoint = checked_url(token_url, "--token-url") if token_url else ""
     named = sources.loaded.settings.endpoints.get(provider.removeprefix("custom:"))
     url = checked_url(base_url, "--base-url") if base_url else ""
     if provider not in ADDRESSES and not url:
         if named is None or not named.base_url:
-            known = ", ".join([*ADDRESSES, *sources.loaded.settings.endpoints])
-            raise UsageError(f"there is no provider {provider!r}. Known: {known}; give --base-url for one of your own.")
+            raise UsageError(f"{_unknown(sources, provider)} Give --base-url for one of your own.")
         url = checked_url(named.base_url, f"providers.{provider}.base_url")
     if provider not in ADDRESSES and not provider.startswith("custom:"):
         provider = f"custom:{provider}"
@@ -138,6 +141,16 @@ def add(
     if sources.loaded.pool_home is not None:
         others = sources.loaded.pool_home.profile
         click.echo(f"  {home.profile} uses its own keys alone from now on, and no longer those of {others}")
+
+
+def _known_login(sources: Sources, provider: str, label: str, client_id: str) -> tuple[str, str]:
+    """(address, client) of the login that has this label and ended. Raises UsageError if there is none."""
+    for entry in sources.pool:
+        ended = entry.logged_out or entry.reason == "dead"
+        if label and ended and entry.label == label and entry.provider in (provider, f"custom:{provider}"):
+            if entry.token_url:
+                return entry.token_url, client_id or entry.client_id
+    raise UsageError("a login needs --token-url: the address at which its provider renews keys. None is guessed.")
 
 
 def _refuse_inherited(sources: Sources) -> None:
@@ -157,18 +170,57 @@ def _refuse_inherited(sources: Sources) -> None:
 def refresh(context: click.Context, /, provider: str, target: str) -> None:
     """Renew the keys of a provider's logins now. It happens by itself before they run out."""
     sources = open_sources(options_of(context))
-    listed = _rows(sources, provider)
-    chosen = [_one(listed, provider, target)] if target else listed
-    own = {(entry.provider, entry.id): entry for entry in sources.pool if entry.renewable}
-    logins = [row for row in chosen if (row.provider, row.id) in own]
-    if not logins:
-        raise UsageError(f"{provider} has no login that is renewed here. `hermes auth list` shows what there is.")
-    for row in logins:
+    for row in _logins(sources, provider, target, "renewed"):
         secret = next(entry.secret for entry in sources.pool if entry.id == row.id and entry.usable)
         login = Login(provider=row.provider, id=row.id, label=row.label)
         tokens = renew(sources.loaded.auth_file, login, ask_token, time.time, refused=secret)
         left = f", good for {_left(tokens.expires_at - time.time())}" if tokens.expires_at else ""
         click.echo(f"renewed {row.label} ({row.id}) of {row.provider}{left}")
+
+
+@auth.command("logout", epilog="\b\nExamples:\n  hermes auth logout openai\n  hermes auth logout openai work")
+@click.argument("provider")
+@click.argument("target", default="", metavar="[INDEX|ID|LABEL]")
+@click.pass_context
+def logout(context: click.Context, /, provider: str, target: str) -> None:
+    """Forget the tokens of a login, or of all logins of a provider. Its entry stays; `hermes auth add` with the same
+    label logs in again. The provider is not told: what it gave out may hold until it runs out."""
+    sources = open_sources(options_of(context))
+    logins = _logins(sources, provider, target, "logged out of")
+    _refuse_inherited(sources)
+    for row in logins:
+        path = sources.loaded.auth_file
+        if log_out(path, Login(provider=row.provider, id=row.id, label=row.label), time.time()):
+            click.echo(f"logged out of {row.label} ({row.id}) of {row.provider}")
+        _tell_backup(sources, row)
+    click.echo(f"  to log in again: hermes auth add {provider} --type oauth --label {shlex.quote(logins[0].label)}")
+
+
+def _logins(sources: Sources, provider: str, target: str, done: str) -> list[_Row]:
+    """The logins that are meant, which this program renews. Raises UsageError if there are none."""
+    listed = _rows(sources, provider)
+    chosen = [_one(listed, provider, target)] if target else listed
+    own = {(entry.provider, entry.id) for entry in sources.pool if entry.renewable}
+    logins = [row for row in chosen if (row.provider, row.id) in own]
+    if logins:
+        return logins
+    out = next((row for row in chosen if row.status == "logged_out"), None)
+    if out is not None:
+        again = f"hermes auth add {provider} --type oauth --label {shlex.quote(out.label)}"
+        raise UsageError(f"{out.label} of {out.provider} is logged out already. To log in again: {again}")
+    foreign = next((row for row in chosen if not row.usable and row.status == "ok"), None)
+    if foreign is not None:
+        raise UsageError(f"{foreign.label} of {foreign.provider} belongs to the program that made it: log out there.")
+    keys = f" Its keys go by `hermes auth remove {provider}`." if chosen and done != "renewed" else ""
+    raise UsageError(f"{provider} has no login that is {done} here.{keys} `hermes auth list` shows what there is.")
+
+
+def _tell_backup(sources: Sources, row: _Row) -> None:
+    """Say so if what was taken out of the file still stands in the copy beside it."""
+    secrets = [entry.secret for entry in sources.pool if (entry.provider, entry.id) == (row.provider, row.id)]
+    backup = in_backup(sources.loaded.auth_file, secrets)
+    if backup is not None:
+        click.echo(f"note: {backup}, the copy from before the first change, still holds it: delete that too", err=True)
 
 
 def _logged_in(endpoint: str, client_id: str, token: str) -> tuple[str, dict[str, Any]]:
@@ -197,6 +249,7 @@ def remove(context: click.Context, /, provider: str, target: str) -> None:
     if not remove_entry(home.auth_file, row.provider, row.id):
         raise OperatorError(f"{row.label} of {row.provider} has gone meanwhile. See `hermes auth list`.")
     click.echo(f"removed {row.label} ({row.id}) from {row.provider}")
+    _tell_backup(sources, row)
     if row.source.startswith("env:"):
         click.echo(f"note: its key stands in {row.source[4:]} and is still used; only its marks are gone", err=True)
 
@@ -212,7 +265,7 @@ def reset(context: click.Context, /, provider: str, target: str) -> None:
     chosen = [_one(listed, provider, target)] if target else listed
     if not chosen:
         raise UsageError(f"{provider} has no keys. `hermes auth list` shows what there is.")
-    marked = [row for row in chosen if row.status != "ok"]
+    marked = [row for row in chosen if row.status not in ("ok", "logged_out")]
     for name in dict.fromkeys(row.provider for row in marked):
         clear_marks(sources.loaded.auth_file, name, [row.id for row in marked if row.provider == name])
     click.echo(
@@ -247,6 +300,15 @@ def _asked(provider: str, what: str) -> str:
     return found
 
 
+def _unknown(sources: Sources, provider: str) -> str:
+    """What is said of a provider that has no name here."""
+    known = [*ADDRESSES, *sources.loaded.settings.endpoints]
+    near = difflib.get_close_matches(provider, known, 1)
+    return f"there is no provider {provider!r}. " + (
+        f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+    )
+
+
 def _list(context: click.Context, provider: str, *, as_json: bool) -> list[_Row]:
     listed = _rows(open_sources(options_of(context)), provider)
     if as_json:
@@ -263,7 +325,7 @@ def _list(context: click.Context, provider: str, *, as_json: bool) -> list[_Row]
 
 
 def _line(row: _Row, current: _Row | None) -> tuple[str, ...]:
-    said = row.status if row.status != "ok" else ""
+    said = row.status.replace("_", " ") if row.status in ("dead", "logged_out") else ""
     if row.rests > 0:
         said = f"{row.status}, {_left(row.rests)} left"
     if not row.usable and row.status == "ok":
@@ -286,6 +348,10 @@ def _rows(sources: Sources, provider: str) -> list[_Row]:
     for entry in sources.pool:
         if not entry.source.startswith("env:") or entry.source[4:] in present:
             found.append((entry.provider, entry.priority, len(found), entry))
+    plain = provider.removeprefix("custom:")
+    named = {name.removeprefix("custom:") for name, *_ in found} | {*ADDRESSES, *sources.loaded.settings.endpoints}
+    if provider and plain not in named:
+        raise UsageError(_unknown(sources, provider))
     found.sort(key=lambda item: (item[0], item[1], item[2]))
     listed: list[_Row] = []
     seen: set[tuple[str, str]] = set()
@@ -307,7 +373,8 @@ def _row_of(provider: str, number: int, item: PoolEntry | Key) -> _Row:
             priority=-1, status="ok", rests=0.0, requests=0, usable=True,
         )  # fmt: skip
     rests = max(0.0, item.rests_until - time.time())
-    status = item.reason if item.reason == "dead" or rests > 0 else "ok"
+    marked = item.reason == "dead" or rests > 0
+    status = "logged_out" if item.logged_out else item.reason if marked else "ok"
     variable = item.source.startswith("env:")
     return _Row(
         provider=provider, number=number, id=item.id, label=item.label, kind=item.kind, source=item.source or "manual",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes.core.errors import OperatorError, TryLater
+from hermes.credentials.auth_file import SECRET_FIELDS
 from hermes.credentials.pool import Credential
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "change_entry",
     "clear_marks",
     "fingerprint",
+    "in_backup",
     "locked",
     "remove_entry",
     "set_priority",
@@ -66,7 +68,8 @@ def add_entry(
     lock_wait: float = LOCK_WAIT,
 ) -> tuple[str, str]:
     """Add a key; returns (id, label). Without `priority` it comes last. `lock_wait` are seconds. `login` are the fields
-    of a key that runs out: `refresh_token`, `token_url`, `client_id`, `expires_at`.
+    of a key that runs out: `refresh_token`, `token_url`, `client_id`, `expires_at`; they take the place of a login with
+    the same label that was logged out or revoked.
 
     Raises:
         OperatorError: the same key is there already, or the file cannot be read or written.
@@ -79,6 +82,13 @@ def add_entry(
             if secret in (entry.get("access_token"), entry.get("api_key")):
                 name = entry.get("label") or entry.get("id")
                 raise OperatorError(f"{provider} has this key already, as {name}. Remove that one first.")
+        out = _ended(_maps(entries), label) if login is not None else None
+        if out is not None:
+            for field in (*_MARKS, "expires_at"):
+                out.pop(field, None)
+            out.update({"access_token": secret, "last_status": "ok", **(login or {})})
+            out["priority"] = _priority(out) if priority is None else priority
+            return str(out.get("id")), label
         taken = {entry.get("id") for entry in _maps(entries)}
         name = next(name for name in iter(lambda: secrets.token_hex(3), "") if name not in taken)
         shown = label or f"key-{len(_maps(entries)) + 1}"
@@ -91,6 +101,25 @@ def add_entry(
         return name, shown
 
     return _changed(path, change, lock_wait)
+
+
+def _ended(entries: Iterable[Entry], label: str) -> Entry | None:
+    """The login with this label that has no tokens any more, or was revoked."""
+    for entry in entries:
+        if label and entry.get("label") == label and entry.get("token_url"):
+            bare = not any(entry.get(name) for name in SECRET_FIELDS)
+            return entry if bare or entry.get("last_status") == "dead" else None
+    return None
+
+
+def in_backup(path: Path, secrets_: Iterable[str]) -> Path | None:
+    """The copy that the first change left, if one of these secrets stands in it."""
+    backup = Path(os.path.realpath(path)).with_name(path.name + ".bak")
+    try:
+        text = backup.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return backup if any(secret and json.dumps(secret)[1:-1] in text for secret in secrets_) else None
 
 
 def remove_entry(path: Path, provider: str, name: str) -> bool:

@@ -16,19 +16,21 @@ import msgspec
 from hermes.core.codec import decode_json
 from hermes.core.errors import OperatorError
 
-__all__ = ["PoolEntry", "read_auth_file", "read_moment"]
+__all__ = ["SECRET_FIELDS", "PoolEntry", "read_auth_file", "read_moment"]
 
 #: Seconds for which a mark that names no time is believed.
 UNNAMED_REST = 600.0
 
-_SECRET_FIELDS = ("access_token", "refresh_token", "api_key", "agent_key")
+#: The fields of an entry that hold a secret.
+SECRET_FIELDS = ("access_token", "refresh_token", "api_key", "agent_key")
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One credential; `provider` as the file names it (`openrouter`, `custom:<name>`). Only `usable` ones are sent.
 
     An entry whose `source` is `env:NAME` holds no secret, only marks. `rests_until` is seconds since the epoch, 0 for a
-    key that does not rest; `reason` says why it rests. A `renewable` one is renewed before `expires_at` (0: unknown).
+    key that does not rest; `reason` says why it rests. A `renewable` one is renewed before `expires_at` (0: unknown);
+    one that is `logged_out` has no secret left. A login of ours is renewed at `token_url`.
     """
 
     provider: str
@@ -45,6 +47,9 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "api_key"
     renewable: bool = False
     expires_at: float = 0.0
+    logged_out: bool = False
+    token_url: str = ""
+    client_id: str = ""
 
     def __repr__(self) -> str:
         return f"PoolEntry(provider={self.provider!r}, label={self.label!r})"
@@ -121,7 +126,8 @@ def _entries(provider: str, entry: dict[str, Any]) -> list[PoolEntry]:
     plain = (kind == "api_key" or renewable) and entry.get("last_status") != "dead"
     until, reason = _rest(entry)
     source = _text(entry, "source")
-    names = [name for name in _SECRET_FIELDS if _text(entry, name)]
+    names = [name for name in SECRET_FIELDS if _text(entry, name)]
+    logged_out = not names and bool(_text(entry, "token_url"))
     return [
         PoolEntry(
             provider=provider,
@@ -138,6 +144,9 @@ def _entries(provider: str, entry: dict[str, Any]) -> list[PoolEntry]:
             kind=kind,
             renewable=renewable,
             expires_at=read_moment(entry, "expires_at") if renewable else 0.0,
+            logged_out=logged_out,
+            token_url=_text(entry, "token_url"),
+            client_id=_text(entry, "client_id"),
         )
-        for name in names or ([""] if source.startswith("env:") else [])
+        for name in names or ([""] if source.startswith("env:") or logged_out else [])
     ]

@@ -3,13 +3,15 @@
 A refresh token often works once: whoever sends it a second time may lose the whole login. So there is one renewal at a
 time, under a lock between processes; whoever comes later finds the new key in `auth.json` and takes that. A login that
 names no endpoint belongs to the program that made it and is left alone: no address is guessed. It blocks, and belongs
-into a thread; what speaks to the endpoint is passed in.
+into a thread; what speaks to the endpoint is passed in. Logging out forgets the tokens of a login and keeps its entry,
+so that logging in again finds its place; no provider is told.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,10 +21,10 @@ import msgspec
 
 from hermes.core.errors import OperatorError, TryLater
 from hermes.credentials.auth_change import change_entry, locked
-from hermes.credentials.auth_file import read_moment
+from hermes.credentials.auth_file import SECRET_FIELDS, read_moment
 from hermes.credentials.pool import RENEWED_BEFORE
 
-__all__ = ["Ask", "Login", "LoginLost", "TokenAnswer", "Tokens", "renew"]
+__all__ = ["Ask", "Login", "LoginLost", "TokenAnswer", "Tokens", "log_out", "renew"]
 
 #: Seconds for which the renewal of another process is waited for.
 LOGIN_WAIT = 30.0
@@ -87,8 +89,7 @@ def renew(
         OperatorError: the file cannot be read or written.
     """
     real = Path(os.path.realpath(path))
-    name = hashlib.sha256(f"{login.provider}\0{login.id}".encode()).hexdigest()[:12]
-    with locked(real.with_name(f"{real.stem}.{name}.lock"), wait):
+    with locked(_lock(real, login), wait):
         entry = _entry(real, login)
         known = _tokens(entry)
         left = known.expires_at - now() if known.expires_at else RENEWED_BEFORE + 1
@@ -103,8 +104,36 @@ def renew(
         return _written(real, login, answer, now())
 
 
+def log_out(path: Path, login: Login, now: float, *, wait: float = LOGIN_WAIT) -> bool:
+    """Forget the tokens of a login; False if it has none, or has gone. A renewal under way is waited for, since it
+    would bring new ones. `now` is seconds since the epoch.
+
+    Raises:
+        TryLater: another process is renewing for longer than `wait` seconds.
+        OperatorError: the file cannot be read or written.
+    """
+
+    def forget(entry: dict[str, Any]) -> bool:
+        known = [entry.pop(name) for name in (*SECRET_FIELDS, "expires_at") if name in entry]
+        if known:
+            entry["last_status"], entry["last_status_at"] = "dead", round(now, 3)
+            entry["last_error_reason"] = "logged_out"
+        return bool(known)
+
+    real = Path(os.path.realpath(path))
+    with locked(_lock(real, login), wait):
+        return bool(change_entry(real, login.provider, login.id, forget))
+
+
+def _lock(path: Path, login: Login) -> Path:
+    name = hashlib.sha256(f"{login.provider}\0{login.id}".encode()).hexdigest()[:12]
+    return path.with_name(f"{path.stem}.{name}.lock")
+
+
 def _entry(path: Path, login: Login) -> dict[str, Any]:
     entry = change_entry(path, login.provider, login.id, dict)
+    if entry is not None and entry.get("last_error_reason") == "logged_out" and not entry.get("refresh_token"):
+        raise LoginLost(f"{login.label or login.id} of {login.provider} is logged out. {_again(login)}")
     if entry is None or not entry.get("refresh_token") or not entry.get("token_url"):
         raise LoginLost(
             f"the login {login.label or login.id} of {login.provider} has gone from {path}. {_again(login)}"
@@ -162,4 +191,5 @@ def _moment(at: float, before: object) -> float | int | str:
 
 
 def _again(login: Login) -> str:
-    return f"Log in anew: hermes auth add {login.provider} --type oauth, and remove the old one."
+    label = f" --label {shlex.quote(login.label)}" if login.label else ""
+    return f"Log in anew: hermes auth add {login.provider} --type oauth{label}."
