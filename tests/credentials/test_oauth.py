@@ -188,7 +188,9 @@ def test_a_revoked_login_says_what_to_do_and_is_dead(tmp_path: Path) -> None:
     path, login = login_in(tmp_path)
     issuer = Issuer()
     issuer.revoked = True
-    with pytest.raises(LoginLost, match=r"login work of openai was revoked \(invalid_grant\).*hermes auth add openai --type oauth --label work"):
+    with pytest.raises(
+        LoginLost, match=r"login work of openai was revoked \(invalid_grant\).*hermes auth add openai .*--label work"
+    ):
         renew(path, login, issuer, lambda: NOW)
     assert entry_of(path)["last_status"] == "dead" and not any(entry.usable for entry in read_auth_file(path))
     remove_entry(path, "openai", login.id)
