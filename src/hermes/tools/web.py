@@ -63,7 +63,8 @@ class SearchToolset:
 
     def build(self, env: ToolEnv) -> Sequence[Tool]:
         """Build the tool for one task."""
-        return (_search_tool(self._searcher, self._clean),)
+        more = "; read a page with web_extract" if "web_extract" in self.tool_names else ""
+        return (_search_tool(self._searcher, self._clean, more),)
 
 
 class WebToolset(SearchToolset):
@@ -90,7 +91,7 @@ class WebToolset(SearchToolset):
         return (*super().build(env), _extract_tool(self._fetcher, Path(env.state_dir) / "web", self._clean, self._hold))
 
 
-def _search_tool(searcher: Callable[[], Searcher], clean: Callable[[str], str]) -> Tool:
+def _search_tool(searcher: Callable[[], Searcher], clean: Callable[[str], str], more: str) -> Tool:
     async def run(arguments: SearchArguments, _context: CallContext) -> ToolOutput:
         query = " ".join(arguments.query.split())
         if not query:
@@ -110,10 +111,7 @@ def _search_tool(searcher: Callable[[], Searcher], clean: Callable[[str], str]) 
 
     return Tool(
         name="web_search",
-        description=(
-            "Search the web. Returns titles, addresses and short descriptions, best first; read a page with "
-            "web_extract where you have it."
-        ),
+        description=f"Search the web. Returns titles, addresses and short descriptions, best first{more}.",
         arguments=SearchArguments,
         run=run,
         safe_to_repeat=True,
