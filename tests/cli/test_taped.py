@@ -79,6 +79,21 @@ def test_a_question_is_answered_again_without_key_server_and_commands(program: P
     )
 
 
+def test_minus_z_records_and_replays(program: Program) -> None:
+    alone = dict(program.environ)
+    with serve_in_thread(tree) as server:
+        program.use(server)
+        first = run(program, "-m", "test-model", "--record", "tape.jsonl", "-z", "audit this")
+    program.environ = alone
+    assert (first.code, first.out) == (0, "audited\n"), first.err
+    again = run(program, "-z", "audit this", "--replay", "tape.jsonl")
+    assert (again.code, again.out) == (0, "audited\n"), again.err
+    other = run(program, "-z", "audit that", "--replay", "tape.jsonl")
+    assert other.code == 1 and "audit this" in other.err
+    misplaced = run(program, "--replay", "tape.jsonl", "doctor")
+    assert misplaced.code == 2 and "stand after chat or batch run, or go with -z" in misplaced.err
+
+
 def test_another_question_and_another_model_end_with_1_and_what_differs(program: Program) -> None:
     recorded(program, "-q", "audit this")
     other = run(program, "chat", "-q", "audit that", "--replay", "tape.jsonl")

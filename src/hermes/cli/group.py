@@ -19,6 +19,7 @@ from hermes.chat.render import printable
 from hermes.cli.fast import reader_gone
 from hermes.cli.lazy_group import Entry, LazyGroup, ReaderGone
 from hermes.cli.options import GlobalOptions, face_options, refused, resume_options, run_options, worktree_option
+from hermes.cli.taped import tape_options
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
 from hermes.credentials.redact import Redactor
@@ -73,6 +74,7 @@ Examples:
 @click.option("-z", "prompt", default=None, metavar="PROMPT", help="Print the final answer to PROMPT and end.")
 @resume_options()
 @click.option("--usage-file", default=None, metavar="PATH", help="Write tokens and cost of the run as JSON to PATH.")
+@tape_options
 @worktree_option
 @face_options
 @refused(
@@ -85,7 +87,14 @@ Examples:
 )
 @click.pass_context
 def cli(
-    context: click.Context, /, reasoning: str | None, resume: str | None, proceed: str | None, **given: Any
+    context: click.Context,
+    /,
+    reasoning: str | None,
+    resume: str | None,
+    proceed: str | None,
+    record: str,
+    replay: str,
+    **given: Any,
 ) -> int | None:
     """Hermes runs trees of language-model agents: talk, delegate, watch, steer, and write training data.
 
@@ -107,10 +116,12 @@ def cli(
             raise UsageError(f"--worktree is for chat and does nothing in {context.invoked_subcommand}.")
         if resume or proceed:
             raise UsageError(f"--resume and --continue stand after chat: hermes {context.invoked_subcommand} has none.")
+        if record or replay:
+            raise UsageError("--record and --replay stand after chat or batch run, or go with -z.")
         return None
-    returning = [f"--resume={resume}"] if resume else [f"--continue={proceed}"] if proceed else []
+    passed = {"--resume": resume, "--continue": None if resume else proceed, "--record": record, "--replay": replay}
     args = ["-Q", f"--query={options.prompt}"] if options.prompt is not None else []
-    args += returning
+    args += [f"{flag}={value}" for flag, value in passed.items() if value]
     command = cli.get_command(context, "chat")
     if command is None:
         raise UsageError("this installation has no chat. Name a command; `hermes --help` lists them.")
