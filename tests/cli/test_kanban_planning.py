@@ -34,6 +34,8 @@ def test_decompose_and_specify_ask_the_model_and_say_what_they_made(
         ran = hermes("-m", "test-model", "kanban", "decompose", cards[0], "--json")
         answer = json.loads(ran.out)
         assert (answer["ok"], answer["fanout"], len(answer["child_ids"])) == (True, True, 1)
+        (paid,) = json.loads(hermes("kanban", "stats", "--json").out)["spent"]["card"]
+        assert paid["name"] == cards[0] and paid["tokens"] > 0 and paid["reserved_tokens"] == 0
         ran = hermes("-m", "test-model", "kanban", "specify", cards[1])
         assert ran.code == 0 and "is ready: B" in ran.out
         ran = hermes("-m", "test-model", "kanban", "decompose", cards[2])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from hermes.config.kanban import KanbanSettings
 from hermes.core.errors import UsageError
 from hermes.kanban.board import Board
+from hermes.kanban.budgets import Reserve
 from hermes.kanban.card import Card, NewCard
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import BoardError, MoveRefused
 from hermes.kanban.leading import Reason
 from hermes.kanban.orchestrator import PLANNER, Member, Plan, plan_goal, put_plan, read_plan
+from hermes.kanban.planning import PLAN_FAILED, PLANNED_BY, Planning
+from hermes.kanban.reasons import why
 from hermes.kanban.tree import read_tree, standing
 
 TEAM = [Member(name="coder", description="writes programs"), Member(name="tester")]
@@ -80,6 +84,53 @@ def test_a_goal_that_one_worker_does_best_becomes_one_task(board: Board) -> None
         "coder",
         "shipped",
     )
+
+
+class Planner:
+    """A process that plans until it is told to end."""
+
+    pid, started = 4711, "1"
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def wait(self, timeout: float) -> int:
+        return self.code or 0
+
+
+def test_ideas_are_planned_beside_the_dispatcher_a_few_at_a_time(board: Board) -> None:
+    ideas = [goal(board) for _ in range(5)]
+    made: dict[str, Planner] = {}
+    planning = Planning(board, lambda card: made.setdefault(card.id, Planner()), KanbanSettings(), lambda line: None)
+    assert planning.look(rest=True) == ([], []) and not planning.ended()
+    begun, left = planning.look(rest=False)
+    assert begun == [card.id for card in ideas[:3]] and {each.reason for each in left} == {"planning"}
+    board.note_reasons(left)
+    assert standing(read_tree(board, ideas[0].id)).state == "going", "that needs no person"
+    assert why(board, board.show(ideas[0].id)).detail == "a model plans it"
+    assert planning.look(rest=False)[0] == []
+    money = board.reserve_plan(ideas[0].id, Reserve(usd=1.0), profile="lead")
+    made[ideas[0].id].code = 0
+    put_plan(board, ideas[0], plan({"title": "a"}), orchestrator="lead")
+    assert planning.ended() and planning.look(rest=False)[0] == [ideas[3].id]
+    assert board.spend(money, usd=0.5, tokens=1) is False, "what a lost process set aside is given back"
+
+
+def test_what_cannot_be_planned_waits_for_a_person_and_says_why(board: Board) -> None:
+    stuck, planned = goal(board), goal(board)
+    planning = Planning(board, lambda card: Planner(), KanbanSettings(failure_limit=1), lambda line: None)
+    board.note(PLAN_FAILED, author="x", card=stuck.id, error="the model gave no plan")
+    taken, lease = board.lead(f"{PLANNED_BY}{planned.id}", "process 1", token=None, ttl=60.0)
+    begun, left = planning.look(rest=False)
+    assert taken and begun == [] and [each.reason for each in left] == ["plan_failed", "planning"]
+    assert "no plan after 1 tries: the model gave no plan" in left[0].detail
+    board.note_reasons(left)
+    assert standing(read_tree(board, stuck.id)).person[0].reason == "plan_failed"
+    board.let_go(f"{PLANNED_BY}{planned.id}", lease.token)
+    assert planning.look(rest=False)[0] == [planned.id]
 
 
 def test_how_a_goal_stands(board: Board) -> None:

@@ -16,7 +16,7 @@ from hermes.kanban.boards import Boards
 from hermes.kanban.card import Card, NewCard
 from hermes.kanban.context import worker_context
 from hermes.kanban.dispatcher import Dispatcher, Passed
-from hermes.kanban.launching import ProcessLauncher
+from hermes.kanban.launching import ProcessLauncher, Started
 from hermes.kanban.place import this_worker
 from hermes.testing.faults import Fault, rate_limited, server_error
 from hermes.testing.scripted import Reply, call, reply
@@ -44,8 +44,8 @@ class Lab:
         self.environ |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY}
         return self
 
-    def dispatcher(self, **more: object) -> Dispatcher:
-        launcher = ProcessLauncher(
+    def launcher(self) -> ProcessLauncher:
+        return ProcessLauncher(
             self.board.location,
             folder=self.folder,
             root=self.home,
@@ -53,9 +53,11 @@ class Lab:
             options=("-m", "test-model"),
             log_bytes=self.settings.worker_log_rotate_bytes,
         )
+
+    def dispatcher(self, **more: object) -> Dispatcher:
         return Dispatcher(
             self.board,
-            launcher,
+            self.launcher(),
             folder=self.folder,
             settings=self.settings,
             profiles=lambda: self.profiles,
@@ -242,6 +244,25 @@ def test_what_was_mended_in_the_settings_counts_when_work_goes_on(lab: Lab) -> N
     assert broken.requests and lab.board.find(card.id).summary == "written", lab.log(card)
     first, second = lab.board.runs(card.id)
     assert first.session_id == second.session_id
+
+
+def test_an_idea_is_planned_by_a_process_of_its_own_and_paid_by_the_board(lab: Lab) -> None:
+    card = lab.create("Ship it", assignee=None, triage=True)
+    processes: list[Started] = []
+
+    def begin(card: Card) -> Started:
+        processes.append(lab.launcher().plan(card))
+        return processes[-1]
+
+    tasks = [{"title": "write", "body": "x", "assignee": "coder", "acceptance": "y"}]
+    with serve_in_thread(lambda request: reply(json.dumps({"fanout": True, "tasks": tasks}))) as server:
+        dispatcher = lab.use(server).dispatcher(plan=begin)
+        assert dispatcher.pass_once(sign=False).planned == [card.id]
+        assert processes[0].wait(timeout=60) == 0, lab.log(card)
+    (made,) = [each for each in lab.board.cards() if each.id != card.id]
+    assert (made.title, made.assignee, lab.board.find(card.id).status) == ("write", "coder", "todo")
+    (paid,) = lab.board.spending("card")
+    assert paid.name == card.id and paid.tokens > 0 and paid.reserved_tokens == 0
 
 
 def test_what_a_run_left_uncommitted_is_found_by_the_next_and_ends_on_the_branch(lab: Lab, tmp_path: Path) -> None:

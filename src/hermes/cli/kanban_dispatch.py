@@ -96,13 +96,15 @@ def _tell(passed: Passed, dry_run: bool) -> None:
         click.echo(f"{card_id} is ready now")
     for each in passed.spawned:
         click.echo(f"{each.card}: {each.profile} {'would work' if dry_run else f'works, process {each.pid}'}")
+    for card_id in passed.planned:
+        click.echo(f"{card_id}: a model plans it")
     for card_id, error in passed.failed.items():
         click.echo(f"{card_id}: no worker could be started: {error}")
     for reason in passed.left[:20]:
         click.echo(f"{reason.card_id} waits: {reason.detail}{f'   ({reason.cure})' if reason.cure else ''}")
     if len(passed.left) > 20:
         click.echo(f"… {len(passed.left) - 20} more wait")
-    if not (passed.spawned or passed.left or passed.failed):
+    if not (passed.spawned or passed.left or passed.failed or passed.planned):
         click.echo("nothing is ready" if not passed.running else f"nothing more is ready, {passed.running} workers run")
 
 

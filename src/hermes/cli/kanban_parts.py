@@ -148,6 +148,7 @@ def dispatcher_of(
         root=home.root,
         environ=os.environ,
         options=arguments_of(sources.options),
+        planner=serving_options(sources),
         log_bytes=settings.worker_log_rotate_bytes,
     )
     return Dispatcher(
@@ -160,6 +161,7 @@ def dispatcher_of(
         say=say,
         started_with=serving_options(sources),
         tell=tell,
+        plan=launcher.plan,
     )
 
 

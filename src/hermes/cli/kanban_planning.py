@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 import msgspec
@@ -17,9 +19,12 @@ from hermes.config.profiles import read_profile
 from hermes.core.errors import OperatorError, UsageError
 from hermes.core.limits import Limits
 from hermes.core.messages import Text
+from hermes.kanban.budgets import share_of
 from hermes.kanban.card import Card
+from hermes.kanban.errors import MoveRefused, StillRunning
 from hermes.kanban.home import profile_names
-from hermes.kanban.orchestrator import PLAN_SCHEMA, TASK_SCHEMA, Member, plan_goal, put_plan, read_plan
+from hermes.kanban.orchestrator import PLAN_SCHEMA, PLANNER, TASK_SCHEMA, Member, plan_goal, put_plan, read_plan
+from hermes.kanban.planning import PLAN_FAILED, PLANNED_BY
 from hermes.kanban.reading import CardFilter
 from hermes.runtime.spec import ModelChoice, TaskSpec
 
@@ -47,7 +52,10 @@ def orchestrator_of(sources: Sources) -> str:
 def make_plan(opened: OpenedBoard, card: Card, *, fanout: bool, reviewer: str | None, check: str | None) -> list[Card]:
     """Ask the orchestrator's model for a plan and bring it onto the board; returns the cards that were made.
 
+    What it costs is the card's, and the day's.
+
     Raises:
+        StillRunning: somebody else plans the card now. BudgetSpent: no money is left for it.
         OperatorError: the model did not answer with a plan. Nothing was put on the board.
         UsageError: the plan cannot be used.
     """
@@ -56,14 +64,15 @@ def make_plan(opened: OpenedBoard, card: Card, *, fanout: bool, reviewer: str | 
     if orchestrator != sources.loaded.home.profile:
         sources = open_sources(msgspec.structs.replace(sources.options, profile=orchestrator))
     members = members_of(sources)
-    answers: list[object] = []
-
-    async def ask() -> int:
-        answers.append(await _ask(sources, plan_goal(card, members, fanout=fanout), fanout))
-        return 0
-
-    run_async(ask)
     settings = opened.sources.loaded.settings.kanban
+    answers: list[object] = []
+    with _paying(opened, card, orchestrator) as (limits, spend):
+
+        async def ask() -> int:
+            answers.append(await _ask(sources, plan_goal(card, members, fanout=fanout), fanout, limits, spend))
+            return 0
+
+        run_async(ask)
     plan = read_plan(
         answers[0] if fanout else {"fanout": False, **_fields(answers[0])},
         members,
@@ -81,14 +90,49 @@ def make_plan(opened: OpenedBoard, card: Card, *, fanout: bool, reviewer: str | 
     )
 
 
+@contextmanager
+def _paying(opened: OpenedBoard, card: Card, profile: str) -> Iterator[tuple[Limits, Callable[[float, int], None]]]:
+    """What planning a card may take, and what notes what it took; nobody else plans it meanwhile."""
+    board, lease = opened.board, f"{PLANNED_BY}{card.id}"
+    taken, held = board.lead(lease, f"process {os.getpid()}", token=None, ttl=CLOCK + 60.0)
+    if not taken:
+        raise StillRunning(
+            f"{card.id} is being planned by {held.holder}; `hermes kanban show {card.id}` has its cards."
+        )
+    try:
+        run = board.reserve_plan(card.id, share_of(opened.sources.loaded.settings.kanban), profile=profile)
+        took = (0.0, 0)
+
+        def spend(usd: float, tokens: int) -> None:
+            nonlocal took
+            took = (usd, tokens)
+
+        try:
+            usd, tokens = board.reserved(run) or (0.0, 0)
+            yield Limits(cost_usd=usd or None, tokens=tokens or None), spend
+        finally:
+            board.spend(run, usd=took[0], tokens=took[1], final=True)
+    finally:
+        board.let_go(lease, held.token)
+
+
+def _less(one: float | None, other: float | None) -> float | None:
+    known = [each for each in (one, other) if each is not None]
+    return min(known, default=None)
+
+
 def _fields(answer: object) -> dict[str, object]:
     return dict(answer) if isinstance(answer, dict) else {}
 
 
-async def _ask(sources: Sources, goal: str, fanout: bool) -> object:
+async def _ask(
+    sources: Sources, goal: str, fanout: bool, limits: Limits, spend: Callable[[float, int], None]
+) -> object:
     parts = parts_of(sources)
     async with open_runtime(parts) as assembly:
         endpoint = assembly.endpoint
+        session = session_limits(assembly.settings, unattended=True)
+        tokens = _less(limits.tokens, session.tokens)
         spec = TaskSpec(
             kind="main",
             goal=(Text(goal),),
@@ -96,12 +140,20 @@ async def _ask(sources: Sources, goal: str, fanout: bool) -> object:
             system=_SYSTEM,
             model=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
             limits=Limits(turns=TURNS, clock=CLOCK),
-            session=session_limits(assembly.settings, unattended=True),
+            session=msgspec.structs.replace(
+                session,
+                cost_usd=_less(limits.cost_usd, session.cost_usd),
+                tokens=None if tokens is None else int(tokens),
+            ),
             workspace=str(assembly.home.path),
             output_schema=PLAN_SCHEMA if fanout else TASK_SCHEMA,
         )
         task = await assembly.runtime.start(spec, source="kanban")
-        result = await assembly.runtime.result(task)
+        try:
+            result = await assembly.runtime.result(task)
+        finally:
+            usage = assembly.runtime.bus.tree.subtree_usage(task.id)
+            spend(usage.cost_usd or 0.0, usage.total)
     if result.state != "completed" or not result.verdict.schema_valid:
         why = "; ".join(result.verdict.schema_errors) or result.error or result.summary[:200] or result.exit_reason
         raise OperatorError(f"the model gave no plan ({why}). Nothing was put on the board; try again.")
@@ -135,6 +187,8 @@ def _each(
                 made = make_plan(opened, each, fanout=fanout, reviewer=None, check=None)
             except (OperatorError, UsageError) as error:
                 failed += 1
+                if not isinstance(error, MoveRefused):
+                    board.note(PLAN_FAILED, author=PLANNER, card=each.id, error=str(error)[:400])
                 _tell(each, error=str(error), as_json=as_json)
                 continue
             _tell(board.find(each.id), made, as_json=as_json)

@@ -48,6 +48,12 @@ class KanbanSettings(msgspec.Struct, frozen=True, kw_only=True):
     orchestrator_profile: Annotated[
         str, Meta(description="Profile that splits goals into cards; empty: the one that asks.")
     ] = ""
+    auto_decompose: Annotated[
+        bool, Meta(description="Let a model plan cards in triage by itself while the board is served.")
+    ] = True
+    auto_decompose_per_tick: Annotated[
+        int, Meta(description="Cards in triage that one pass over the board begins to plan.", ge=1)
+    ] = 3
     reviewer_profile: Annotated[
         str, Meta(description="Profile that judges cards which name no reviewer; empty: a person does.")
     ] = ""

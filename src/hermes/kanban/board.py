@@ -14,9 +14,10 @@ import anyio
 import anyio.to_thread
 
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
+from hermes.core.ids import random_hex
 from hermes.kanban import claiming, creating, ending, leading, linking, reading, releasing
 from hermes.kanban.board_cards import BoardCards
-from hermes.kanban.budgets import Reserve, reserved, settle, spent
+from hermes.kanban.budgets import Reserve, reserve, reserved, settle, spent
 from hermes.kanban.card import BlockKind, Card, Check, Claim, Proof, Question, Worker
 from hermes.kanban.claiming import Beat, Claimed
 from hermes.kanban.creating import Part
@@ -150,6 +151,18 @@ class Board(BoardCards):
         """Note what a run has taken so far; `final` gives the rest of its reservation back. False: it has none."""
         with self.database.write(alone=False) as tx:
             return settle(tx, run_id, usd=usd, tokens=tokens, final=final)
+
+    def reserve_plan(self, name: str, money: Reserve, *, profile: str) -> str:
+        """Set aside what planning a card may take; returns the name by which it is spent.
+
+        Raises:
+            BudgetSpent: a limit leaves nothing for it.
+        """
+        with self.database.write() as tx:
+            card = reading.card_by_id(tx, reading.resolve(tx, name))
+            run_id = f"plan_{random_hex(12)}"
+            reserve(tx, money, card, run_id, profile)
+            return run_id
 
     def reserved(self, run_id: str) -> tuple[float, int] | None:
         """Dollars and tokens set aside for a run; None where no money is counted."""

@@ -302,6 +302,13 @@ class BoardCards:
         with self.database.read() as tx:
             return leading.notifications(tx)
 
+    def settle_plans(self, card_id: str) -> None:
+        """Give back what plans of a card set aside and did not spend; the processes that made them are gone."""
+        r = t.reservations.c
+        with self.database.write(alone=False) as tx:
+            mine = (r.card_id == card_id, r.run_id.startswith("plan_", autoescape=True), r.settled.is_(False))
+            tx.run(t.reservations.update().where(*mine).values(settled=True))
+
     def take_news(self, kinds: Collection[str]) -> list[CardEvent]:
         """Events of these kinds since anybody took them, at most 200; the first time on a board none."""
         with self.database.read() as tx:

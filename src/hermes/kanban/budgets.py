@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from hermes.config.kanban import KanbanSettings
 from hermes.kanban import tables as t
 from hermes.kanban.card import Card
 from hermes.kanban.errors import BudgetSpent
 from hermes.kanban.store import Tx
 
-__all__ = ["Reserve", "Spending", "day_of", "reserve", "reserved", "settle", "spending", "spent"]
+__all__ = ["Reserve", "Spending", "day_of", "reserve", "reserved", "settle", "share_of", "spending", "spent"]
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,18 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     day_usd: float | None = None
     day_tokens: int | None = None
     partial: bool = False
+
+
+def share_of(settings: KanbanSettings) -> Reserve:
+    """What a run may take: a share of the day's limit, so that all workers together stay within it."""
+    width = settings.workers_at_once
+    usd = [each for each in (settings.card_usd, (settings.day_usd or 0) / width) if each]
+    tokens = [each for each in (settings.card_tokens, (settings.day_tokens or 0) // width) if each]
+    return Reserve(
+        usd=min(usd, default=0.0), tokens=int(min(tokens, default=0)), partial=True,
+        card_usd=settings.card_usd, card_tokens=settings.card_tokens,
+        day_usd=settings.day_usd, day_tokens=settings.day_tokens,
+    )  # fmt: skip
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,8 +21,8 @@ from hermes.config.kanban import KanbanSettings
 from hermes.core.errors import OperatorError
 from hermes.kanban.board import CLAIM_SECONDS, Board
 from hermes.kanban.board_lock import BoardLock
-from hermes.kanban.budgets import Reserve
-from hermes.kanban.card import Proof, Run
+from hermes.kanban.budgets import Reserve, share_of
+from hermes.kanban.card import Card, Proof, Run
 from hermes.kanban.claiming import Claimed
 from hermes.kanban.cleaning import clean
 from hermes.kanban.errors import BudgetSpent, ClaimLost
@@ -30,6 +30,7 @@ from hermes.kanban.launching import Launcher, Started
 from hermes.kanban.leading import Queued, Reason
 from hermes.kanban.moves import Step
 from hermes.kanban.outages import Outages
+from hermes.kanban.planning import Planning
 from hermes.kanban.reasons import SERVED_BY, noted
 from hermes.kanban.run_process import RunFiles
 from hermes.kanban.telling import Tiding, tidings
@@ -62,6 +63,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
     released: dict[str, str] = {}
     gave_up: list[str] = []
     failed: dict[str, str] = {}
+    planned: list[str] = []
     left: list[Reason] = []
     running: int = 0
 
@@ -72,6 +74,7 @@ class Dispatcher:
     `folder` is the board's, `profiles` says which there are now, `ttl` is how many seconds a claim holds without a
     sign of life. `memory` returns the share of memory that is free (None: not known). `started_with` are the arguments
     of a command that serves the board likewise. `tell` brings to a person what the board has to tell, and never waits.
+    `plan` begins the process that plans a card in triage (None: nothing is planned here).
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Dispatcher:
         say: Callable[[str], None] = lambda line: None,
         started_with: Sequence[str] = (),
         tell: Callable[[Sequence[Tiding]], None] | None = None,
+        plan: Callable[[Card], Started] | None = None,
     ) -> None:
         self.board = board
         self._launcher = launcher
@@ -97,6 +101,7 @@ class Dispatcher:
         self._memory = memory or free_memory
         self._say = say
         self._tell = tell
+        self._planning = Planning(board, plan, settings, say) if plan is not None and settings.auto_decompose else None
         self.files = RunFiles(folder / "runs")
         self.lock = BoardLock(folder / "dispatcher.lock", started_with)
         self.started: dict[str, Started] = {}
@@ -127,6 +132,8 @@ class Dispatcher:
         while not stop.wait(LOOK):
             self._sign()
             if any(process.poll() is not None for process in self.started.values()):
+                return
+            if self._planning is not None and self._planning.ended():
                 return
             if time.monotonic() >= until or self.board.last_event() != seen:
                 return
@@ -171,13 +178,19 @@ class Dispatcher:
             if released:
                 living = self.board.live_runs()
         promoted = [] if dry_run else self.board.promote(author="dispatcher")
+        planned: list[str] = []
         spawned, failed, left = self._start_ready(living, most, dry_run)
         if not dry_run:
+            if self._planning is not None:
+                rest = bool(self._slots(living)[1]) or self._outages.paused() is not None
+                planned, ideas = self._planning.look(rest=rest)
+                left = [*left, *ideas]
             self.board.note_reasons(left)
             self._sweep()
             self._tell_news(left)
         return Passed(
-            spawned=spawned, promoted=promoted, released=released, gave_up=gave_up, failed=failed, left=left,
+            spawned=spawned, promoted=promoted, released=released, gave_up=gave_up, failed=failed, planned=planned,
+            left=left,
             running=len(self._own(living)) + len(spawned),
         )  # fmt: skip
 
@@ -275,15 +288,7 @@ class Dispatcher:
 
     def money(self) -> Reserve:
         """What a run may take: a share of the day's limit, so that all workers together stay within it."""
-        settings = self._settings
-        width = settings.workers_at_once
-        usd = [each for each in (settings.card_usd, (settings.day_usd or 0) / width) if each]
-        tokens = [each for each in (settings.card_tokens, (settings.day_tokens or 0) // width) if each]
-        return Reserve(
-            usd=min(usd, default=0.0), tokens=int(min(tokens, default=0)), partial=True,
-            card_usd=settings.card_usd, card_tokens=settings.card_tokens,
-            day_usd=settings.day_usd, day_tokens=settings.day_tokens,
-        )  # fmt: skip
+        return share_of(self._settings)
 
     def _start(self, card: Queued, profile: str) -> Spawned | Reason | str:
         """Take a card and start its worker: what was started, why it was left alone, or what failed."""

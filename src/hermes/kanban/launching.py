@@ -17,6 +17,7 @@ from typing import Protocol
 
 from hermes.core.errors import OperatorError
 from hermes.environments.process import CALL_KEY, DEPTH, start_time
+from hermes.kanban.card import Card
 from hermes.kanban.claiming import Claimed
 from hermes.kanban.run_process import RUN_ID, RunFiles
 from hermes.kanban.store import Location
@@ -72,7 +73,8 @@ class _Process:
 class ProcessLauncher:
     """Starts workers of one board; `folder` is the board's, `root` the base of all profiles.
 
-    HERMES_BIN in `environ` replaces the program.
+    `options` stand before a worker's command, `planner` before the one that plans a card. HERMES_BIN in `environ`
+    replaces the program.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class ProcessLauncher:
         root: Path,
         environ: Mapping[str, str],
         options: Sequence[str] = (),
+        planner: Sequence[str] = (),
         log_bytes: int = 2_097_152,
     ) -> None:
         self._location = location
@@ -90,6 +93,7 @@ class ProcessLauncher:
         self._root = root
         self._environ = environ
         self._options = tuple(options)
+        self._planner = tuple(planner) or self._options
         self._log_bytes = log_bytes
         named = shlex.split(environ.get("HERMES_BIN", ""))
         self._program = named or [sys.executable, "-m", "hermes.cli.main"]
@@ -106,10 +110,8 @@ class ProcessLauncher:
             for name, value in self._environ.items()
             if name not in _OWN and (not name.startswith("HERMES_KANBAN_") or name in _KEPT)
         }
-        # The same program as this one, wherever it is started from.
-        folders = [str(Path(__file__).parents[2]), found.get("PYTHONPATH", "")]
         found |= {
-            "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
+            **self._program_path(found),
             "HERMES_HOME": str(self._root),
             "HERMES_PROFILE": profile,
             "HERMES_KANBAN_TASK": claim.card_id,
@@ -154,6 +156,39 @@ class ProcessLauncher:
         finally:
             os.close(lock)
         return _Process(popen)
+
+    def plan(self, card: Card) -> Started:
+        """Start the process that plans a card, as this program's own profile.
+
+        Raises:
+            OperatorError: its log cannot be written, or nothing can be started.
+        """
+        log = self.log_path(card.id)
+        known = {name: value for name, value in self._environ.items() if name not in _OWN}
+        board = ("kanban", "--board", self._location.slug)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            bound_log(log, self._log_bytes)
+            with open(log, "ab") as out:
+                os.chmod(log, 0o600)
+                popen = Outliving(
+                    [*self._program, *self._planner, *board, "decompose", card.id],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    cwd=self._root,
+                    env={**known, **self._program_path(known), "HERMES_HOME": str(self._root)},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise OperatorError(f"planning {card.id} could not be started ({error})") from error
+        return _Process(popen)
+
+    @staticmethod
+    def _program_path(known: Mapping[str, str]) -> dict[str, str]:
+        """The same program as this one, wherever it is started from."""
+        folders = [str(Path(__file__).parents[2]), known.get("PYTHONPATH", "")]
+        return {"PYTHONPATH": os.pathsep.join(folder for folder in folders if folder)}
 
 
 #: Variables for the board that a worker keeps of whoever starts it.

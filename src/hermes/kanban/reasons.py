@@ -60,9 +60,9 @@ def why(board: Board, view: CardView, profiles: Collection[str] | None = None, f
     """Why a card is where it is, and what brings it on. With the `files` of runs a worker that is gone is told."""
     card = view.task
     found = _unnoticed(board, view, files) or _of_state(view)
-    if found is None:
+    if found is None or card.status == "triage":
         kept = board.reasons(card.id)
-        found = kept[0] if kept else None
+        found = kept[0] if kept else found
     if found is None and card.assignee is None and card.status == "ready":
         found = Reason(
             card_id=card.id, reason="unassigned", detail="nobody is named for it",

@@ -69,7 +69,7 @@ def read_tree(board: Board, name: str) -> Tree:
 
 
 #: Reasons of the dispatcher that pass by themselves.
-_PASSING = frozenset({"cap", "profile_cap", "memory", "cooldown", "still_running", "taken", "failing"})
+_PASSING = frozenset({"cap", "profile_cap", "memory", "cooldown", "still_running", "taken", "failing", "planning"})
 
 
 def standing(tree: Tree) -> Standing:
@@ -81,7 +81,7 @@ def standing(tree: Tree) -> Standing:
     waiting = tuple(each for each in person if each is not None)
     going = any(
         card.status == "running"
-        or card.status in ("ready", "review")
+        or card.status in ("ready", "review", "triage")
         and person[number] is None
         or card.status == "scheduled"
         and card.scheduled_at is not None
@@ -102,11 +102,13 @@ def _person(card: Card, tree: Tree) -> Reason | None:
             return reason("question", asked[-1].question, f"hermes kanban answer {card.id} TEXT")
         why = card.block_reason or card.last_failure_error or "set aside"
         return reason("blocked", why, f"hermes kanban unblock {card.id}")
+    noted = tree.reasons.get(card.id)
     if card.status == "triage":
+        if noted is not None:
+            return noted if noted.reason not in _PASSING else None
         return reason("triage", card.block_reason or "an idea", f"hermes kanban decompose {card.id}")
     if card.status == "scheduled" and card.scheduled_at is None:
         return reason("scheduled", "parked for good", f"hermes kanban unblock {card.id}")
-    noted = tree.reasons.get(card.id)
     if card.status in ("ready", "review") and noted is not None and noted.reason not in _PASSING:
         return noted
     return None

@@ -1,0 +1,97 @@
+"""Planning beside the dispatcher: ideas in triage are split into cards by a process of their own, a few at a time.
+
+The process asks the model and pays from the board's money; here is only decided for which cards one starts. A card that
+a person has to look at (it went in circles, or its plan failed before) is left alone. One process plans a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hermes.config.kanban import KanbanSettings
+from hermes.core.errors import OperatorError
+from hermes.kanban.board import Board
+from hermes.kanban.card import Card
+from hermes.kanban.launching import Started
+from hermes.kanban.leading import Reason
+from hermes.kanban.reading import CardFilter
+
+__all__ = ["PLANNED_BY", "PLAN_FAILED", "Planning"]
+
+#: How the leases of planners begin; a card's id follows.
+PLANNED_BY = "plan:"
+#: The event of a plan that could not be made.
+PLAN_FAILED = "decompose_failed"
+#: Plans that are made at once.
+_AT_ONCE = 3
+
+
+class Planning:
+    """Plans the ideas of one board; `start` begins the process that plans a card and raises `OperatorError`."""
+
+    def __init__(
+        self, board: Board, start: Callable[[Card], Started], settings: KanbanSettings, say: Callable[[str], None]
+    ) -> None:
+        self._board = board
+        self._start = start
+        self._settings = settings
+        self._say = say
+        self._running: dict[str, Started] = {}
+
+    def ended(self) -> bool:
+        """Whether a plan was finished since the last pass."""
+        return any(process.poll() is not None for process in self._running.values())
+
+    def look(self, *, rest: bool) -> tuple[list[str], list[Reason]]:
+        """Start plans, none with `rest`; returns the cards they are for, and why others in triage stay there."""
+        for card_id, process in list(self._running.items()):
+            if process.poll() is not None:
+                del self._running[card_id]
+                self._board.settle_plans(card_id)
+        ideas = self._board.cards(CardFilter(status=("triage",)))
+        begun: list[str] = []
+        left: list[Reason] = []
+        most = min(self._settings.auto_decompose_per_tick, _AT_ONCE - len(self._running))
+        for card in ideas:
+            reason = self._obstacle(card)
+            if reason is not None:
+                left.append(reason)
+            elif not rest and len(begun) < most:
+                found = self._begin(card)
+                begun += [card.id] if found is None else []
+                left += [found or _planning(card)]
+        return begun, left
+
+    def _begin(self, card: Card) -> Reason | None:
+        try:
+            self._running[card.id] = self._start(card)
+        except OperatorError as error:
+            return Reason(card_id=card.id, reason="plan_failed", detail=str(error), cure="hermes kanban doctor")
+        self._say(f"{card.id}: a model plans it (process {self._running[card.id].pid})")
+        return None
+
+    def _obstacle(self, card: Card) -> Reason | None:
+        """Why a card in triage is not planned now; None where it may be."""
+        if card.block_reason or card.block_recurrences:
+            return Reason(
+                card_id=card.id, reason="triage", detail=card.block_reason or "it went in circles",
+                cure=f"hermes kanban specify {card.id}   or   hermes kanban edit {card.id}",
+            )  # fmt: skip
+        if card.id in self._running or self._board.leader(f"{PLANNED_BY}{card.id}") is not None:
+            return _planning(card)
+        failed = [
+            event
+            for event in self._board.newest_events(card=card.id, kinds=(PLAN_FAILED,))
+            if event.created_at >= card.updated_at
+        ]
+        if len(failed) >= self._settings.failure_limit:
+            why = str(failed[-1].payload.get("error") or "without a word")
+            return Reason(
+                card_id=card.id, reason="plan_failed", detail=f"no plan after {len(failed)} tries: {why}",
+                cure=f"hermes kanban decompose {card.id}   or   hermes kanban edit {card.id} --body TEXT",
+            )  # fmt: skip
+        return None
+
+
+def _planning(card: Card) -> Reason:
+    return Reason(card_id=card.id, reason="planning", detail="a model plans it", cure=f"hermes kanban log {card.id}")
