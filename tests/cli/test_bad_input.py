@@ -325,6 +325,11 @@ def test_a_closed_stream_is_nothing_and_no_file_takes_its_place(program: Program
     assert listed.code == 0 and '"hello"' in listed.out
 
 
+def test_a_conversation_with_nobody_ends_by_itself(program: Program) -> None:
+    ran = program.run("-m", "test-model", "chat", "--cli")  # from /dev/null
+    assert ran.code == 0 and "hermes: " not in ran.err, ran
+
+
 @pytest.mark.parametrize("words", [("batch", "run", "--run_name=first"), ("sessions", "list"), ("--help",)])
 def test_a_reader_that_goes_away_ends_it_as_the_signal_would(program: Program, words: tuple[str, ...]) -> None:
     more = (f"--dataset_file={program.dataset(1)}", "--model=test-model") if "batch" in words else ()

@@ -6,6 +6,7 @@ Both let a person type while output goes on.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import os
 import shutil
@@ -63,7 +64,8 @@ class LineComposer:
     async def _some(self) -> bytes:
         mode = os.fstat(self._descriptor).st_mode
         if not (stat.S_ISREG(mode) or mode == 0):  # an ordinary file is always readable, and cannot be waited for
-            await anyio.wait_readable(self._descriptor)
+            with contextlib.suppress(PermissionError):  # nor can a device such as /dev/null
+                await anyio.wait_readable(self._descriptor)
         try:
             return os.read(self._descriptor, 65_536)
         except OSError as error:
