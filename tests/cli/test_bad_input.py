@@ -136,7 +136,7 @@ def test_unknown_flags_of_a_batch_are_refused_before_anything_runs(program: Prog
 def test_nothing_configured(alone: Program) -> None:
     data = alone.dataset(1)
     for ran in (alone.run("chat", "-q", "hi"), alone.batch(f"--dataset_file={data}", "--run_name=r", model="")):
-        refused(ran, 1, "OPENROUTER_API_KEY", "OPENAI_BASE_URL", "-m embedded")
+        refused(ran, 2, "OPENROUTER_API_KEY", "OPENAI_BASE_URL", "-m embedded")
 
 
 def test_no_key_for_the_provider_that_was_asked_for(program: Program) -> None:

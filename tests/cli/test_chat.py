@@ -249,10 +249,10 @@ def test_nothing_configured_shows_three_ways(program: Program) -> None:
         capture_output=True, text=True, cwd=program.folder, env=program.environ, check=False,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "OPENROUTER_API_KEY" in done.stderr and "a local server" in done.stderr and "-m embedded" in done.stderr
     result = json.loads(done.stdout)
-    assert result["type"] == "result" and result["exit_code"] == 1 and "no model is configured" in result["error"]
+    assert result["type"] == "result" and result["exit_code"] == 2 and "no model is configured" in result["error"]
     assert json.loads((program.folder / "u.json").read_text())["failed"] is True
     assert program.files() == {}
 

@@ -42,7 +42,19 @@ def test_the_key_and_the_endpoint_in_use(environ: dict[str, str]) -> None:
     found = findings({**environ, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "https://llm.example/v1"}, model="m")
     assert found["key"] == ("ok", "OPENAI_API_KEY (environment) …cdef for https://llm.example/v1")
     assert found["endpoint"] == ("ok", "m at https://llm.example/v1, key: OPENAI_API_KEY (environment)")
+    assert "address" not in found
     assert findings(environ, model="embedded")["endpoint"][1].startswith("embedded:smollm2-135m on this machine (tiny")
+
+
+def test_an_address_that_is_empty_is_told(environ: dict[str, str], hermes_home: Path) -> None:
+    given = {**environ, "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": " "}
+    found = findings(given, model="m")
+    assert found["endpoint"] == ("ok", "m at https://api.openai.com/v1, key: OPENAI_API_KEY (environment)")
+    assert found["address"][0] == "warning"
+    assert found["address"][1].startswith("OPENAI_BASE_URL is empty, so the key goes to https://api.openai.com/v1.")
+    assert "address" not in findings({**environ, "OPENAI_BASE_URL": ""}, model="m"), "no key goes anywhere"
+    (hermes_home / ".env").write_text("OPENAI_BASE_URL=https://llm.example/v1\n", encoding="utf-8")
+    assert "address" not in findings(given, model="m"), ".env has one"
 
 
 @pytest.mark.parametrize(

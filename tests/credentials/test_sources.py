@@ -167,7 +167,7 @@ def test_nothing_configured_names_three_ways() -> None:
         find({})
     text = str(error.value)
     assert "OPENROUTER_API_KEY" in text and "OPENAI_BASE_URL" in text and "-m embedded" in text
-    assert error.value.exit_code == 1
+    assert error.value.exit_code == 2, "nothing was started"
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ def open_async(**options: Any) -> AbstractAsyncContextManager[AsyncHermes]:
     `environ`, `memory`, `yolo`, `record` and `replay` (files), `on_exit` ("suspend" or "cancel").
 
     Raises:
-        UsageError: an option or setting that cannot be used.
-        OperatorError: no model is configured, the home cannot be written; at the end: a recording could not be written,
+        UsageError: an option or setting that cannot be used, or no model is configured.
+        OperatorError: the home cannot be written; at the end: a recording could not be written,
             or what was replayed is not what was recorded.
     """
     return opened(read_options(options))

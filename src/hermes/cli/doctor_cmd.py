@@ -23,6 +23,7 @@ from hermes.cli.screens import print_json
 from hermes.config import Home, find_home
 from hermes.core.errors import HermesError
 from hermes.credentials import NotConfigured, is_embedded, mask
+from hermes.credentials.keys import PROVIDERS
 from hermes.environments.availability import available
 from hermes.providers.weights import LABEL, availability
 
@@ -137,7 +138,7 @@ def _config(sources: Sources) -> list[Check]:
 
 
 def _keys(sources: Sources) -> list[Check]:
-    return [
+    found = [
         Check(
             name="key",
             status="ok",
@@ -145,6 +146,13 @@ def _keys(sources: Sources) -> list[Check]:
         )
         for key in sources.keys
     ] or [Check(name="key", status="note", detail="none in the environment, .env or auth.json")]
+    places = (sources.environ, sources.loaded.dotenv)
+    for _, prefix, address in PROVIDERS:
+        given = [place[f"{prefix}_BASE_URL"].strip() for place in places if f"{prefix}_BASE_URL" in place]
+        if given and not any(given) and any(place.get(f"{prefix}_API_KEY") for place in places):
+            empty = f"{prefix}_BASE_URL is empty, so the key goes to {address}. Unset it, or give it an address"
+            found.append(Check(name="address", status="warning", detail=empty))
+    return found
 
 
 def _endpoint(sources: Sources) -> Check:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hermes.core.errors import ConfigError, HermesError, OperatorError, UsageError
+from hermes.core.errors import ConfigError, HermesError, UsageError
 from hermes.credentials.keys import ADDRESSES, KEYLESS, Key, checked_url, is_local, origin
 
 __all__ = [
@@ -49,8 +49,8 @@ no model is configured. Three ways to go on:
   3. nothing at all   -m embedded   (tiny local model: for trying the pipeline)"""
 
 
-class NotConfigured(OperatorError):
-    """There is neither a key nor a server to ask; the text is the whole screen."""
+class NotConfigured(UsageError):
+    """There is neither a key nor a server to ask; the text is the whole screen. Nothing has been started."""
 
     def __init__(self) -> None:
         super().__init__(_SCREEN)
