@@ -34,7 +34,8 @@ def failure(kind: str, message: str) -> RolloutResult:
 
 
 class Attempts:
-    """Runs items through an engine. `system` is the batch's system text, `prefill` its few-shot messages."""
+    """Runs items through an engine. `system` is the batch's system text, `prefill` its few-shot messages, `note` is
+    told what of the rows' folders is left out."""
 
     def __init__(
         self,
@@ -45,11 +46,12 @@ class Attempts:
         system: str = "",
         prefill: tuple[Mapping[str, str], ...] = (),
         hold: Hold = NO_HOLD,
+        note: Callable[[str], object] | None = None,
     ) -> None:
         self._engine = engine
         self._settings = settings
         #: None: those who carry rollouts out are on other machines, and have workplaces of their own.
-        self._workplace = None if settings.executor != LOCAL else Workplace(folder, settings, hold)
+        self._workplace = None if settings.executor != LOCAL else Workplace(folder, settings, hold, note)
         self._system = system
         self._prefill = prefill
         wishes = routing(settings)

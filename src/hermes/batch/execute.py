@@ -215,6 +215,7 @@ class RuntimeEngine:
             model=self._choice,
             limits=Limits(turns=request.max_turns, clock=request.timeout),
             workspace=request.workspace,
+            borrows=request.borrows,
             environment="docker" if request.image else "",
             image=request.image,
             reasoning_effort=request.reasoning_effort,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from hermes.batch.checkout import REPOSITORIES
 from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.rowtable import RowEntry, RowTable
 from hermes.batch.settings import BatchSettings
@@ -185,7 +186,7 @@ class RunFolder:
                 shutil.rmtree(parent, ignore_errors=True)
                 continue
             for path in parent.iterdir() if parent.exists() else ():
-                if path not in keep:
+                if path not in keep and path.name != REPOSITORIES:  # which those that stay borrow from
                     shutil.rmtree(path, ignore_errors=True)
 
     def remove_journal(self) -> None:

@@ -229,6 +229,7 @@ class _Session:
             system=_system(settings, engine.profile.thinking),
             prefill=prepared.prefill,
             hold=hold,
+            note=display.note,
         )
         run = BatchRun(
             items=prepared.plan.items,

@@ -37,7 +37,8 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `key` is the identity of the rollout, the same over all runs; `index` and `rollout` are its place in the dataset and
     among the rollouts of that row. `system` is the batch's own system text and never becomes part of a row. `workspace`
-    is an absolute directory, a copy of `cwd` where the row names one; empty as long as there is none. `image` is that
+    is an absolute directory, a copy of `cwd` where the row names one; empty as long as there is none; `borrows` are
+    directories that it cannot do without. `image` is that
     of the container its commands run in; a rollout that asks for one runs nowhere else. `before` are the messages of
     its conversation before `prompt`. `extra` are fields of the request body of this endpoint. `verifiers` judge the
     work before its environment goes; `row` is the whole row, for them. `timeout` is seconds of running time, None =
@@ -50,6 +51,7 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     workspace: str = ""
     cwd: str | None = None
+    borrows: tuple[str, ...] = ()
     image: str = ""
     rollout: int = 0
     attempt: int = 1

@@ -64,7 +64,7 @@ LOCAL = "local"
 #: Where rollouts are carried out.
 EXECUTORS = (LOCAL, "ray")
 #: How a rollout comes to its place in the `cwd` of its row.
-CWD_MODES = ("copy", "inplace")
+CWD_MODES = ("auto", "copy", "inplace")
 #: By what a router may choose among providers.
 PROVIDER_SORTS = ("price", "throughput", "latency")
 
@@ -93,9 +93,10 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     of the whole run with all its sessions, None for no limit. `rollouts_per_prompt` is the size of a row's group;
     `temperature`, `top_p` and `seed` go to the model as they are, None = the endpoint's own; rollout number i of a row
     is asked with `seed` + i. `providers_*` and `provider_sort` say which providers a router may ask, and in which
-    order. `cwd_mode` is copy (each rollout works on its own copy of its row's `cwd`) or inplace. `max_copy_mb` limits
-    one copy in MB (2**20 bytes), blocks that the file system shares left out. `verifier_modules` are the Python modules
-    whose functions rows may name as verifiers. `log_prefix_chars` is how much of a prompt a log line shows.
+    order. `cwd_mode` is auto (each rollout works in a checkout of its own where its row's `cwd` is a repository, else
+    on a copy), copy (on a copy of all its files) or inplace. `max_copy_mb` limits one copy in MB (2**20 bytes), blocks
+    that the file system shares left out. `verifier_modules` are the Python modules whose functions rows may name as
+    verifiers. `log_prefix_chars` is how much of a prompt a log line shows.
     """
 
     dataset_file: str
@@ -117,7 +118,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     ephemeral_system_prompt: str | None = None
     prefill_messages_file: str | None = None
-    cwd_mode: str = "copy"
+    cwd_mode: str = "auto"
     max_copy_mb: int = 1024
     keep_workspaces: bool = False
     row_timeout: float | None = 3600.0

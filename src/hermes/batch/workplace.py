@@ -6,11 +6,12 @@ Which rollouts there are is not known here, nor what a copy is made of (`workspa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
 
+from hermes.batch.checkout import borrowed, remark
 from hermes.batch.folder import RunFolder
 from hermes.batch.identity import session_name
 from hermes.batch.rollout import RolloutRequest
@@ -23,14 +24,25 @@ __all__ = ["Workplace"]
 
 #: Threads that copy and remove workspaces, apart from those in which tools block.
 COPY_THREADS = 4
+#: Directories of rows that something is said about.
+MOST_NOTED = 20
 
 
 class Workplace:
-    """Workspaces below `folder`, as the settings of the run want them."""
+    """Workspaces below `folder`, as the settings of the run want them; `note` is told what of a `cwd` is left out."""
 
-    def __init__(self, folder: RunFolder, settings: BatchSettings, hold: Hold = NO_HOLD) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: BatchSettings,
+        hold: Hold = NO_HOLD,
+        note: Callable[[str], object] | None = None,
+    ) -> None:
         self._folder = folder
         self._settings = settings
+        self._checkout = settings.cwd_mode == "auto"
+        self._note = note
+        self._noted: set[str] = set()
         self._threads = Threads(COPY_THREADS, hold)
 
     async def enter(self, request: RolloutRequest, begun: Collection[str]) -> RolloutRequest:
@@ -42,17 +54,31 @@ class Workplace:
         inplace = self._settings.cwd_mode == "inplace" and request.cwd is not None
         target = self._folder.workspace(request.index, request.rollout)
         if not inplace and session_name(request.key, request.attempt) in begun and target.exists():
-            return msgspec.structs.replace(request, workspace=str(target))
+            return await self._threads.run(_working, request, target)
         made = await self._threads.run(
-            lambda: prepare(
-                request.cwd,
-                target,
-                self._folder.path,
-                inplace=inplace,
-                most_mb=self._settings.max_copy_mb,
+            lambda: _working(
+                request,
+                prepare(
+                    request.cwd,
+                    target,
+                    self._folder.path,
+                    inplace=inplace,
+                    most_mb=self._settings.max_copy_mb,
+                    checkout=self._checkout,
+                ),
             )
         )
-        return msgspec.structs.replace(request, workspace=str(made))
+        await self._remark(request.cwd)
+        return made
+
+    async def _remark(self, cwd: str | None) -> None:
+        note = self._note
+        if note is None or not self._checkout or cwd is None or cwd in self._noted or len(self._noted) >= MOST_NOTED:
+            return
+        self._noted.add(cwd)
+        said = await self._threads.run(remark, Path(cwd))
+        if said:
+            note(said)
 
     def left_by(self, key: str, attempt: int, index: int, rollout: int) -> list[Path]:
         """What an ended rollout would have gone on with, and what its shells kept, which would fill the disk in a long
@@ -64,6 +90,10 @@ class Workplace:
         """Remove folders that nobody works in any more."""
         if gone:
             await self._threads.run(_remove_all, gone)
+
+
+def _working(request: RolloutRequest, workspace: Path) -> RolloutRequest:
+    return msgspec.structs.replace(request, workspace=str(workspace), borrows=borrowed(workspace))
 
 
 def _remove_all(folders: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Where one rollout works: a copy of the row's `cwd` of its own, or an empty folder, or the `cwd` itself in place.
+"""Where one rollout works: a checkout or a copy of the row's `cwd` of its own, an empty folder, or the `cwd` itself.
 
 Copies keep symbolic links as links and leave out what is no file (sockets, pipes) and the folders of batch runs: the
 run's own would copy itself. Nothing here decides what a rollout may do in its folder.
@@ -12,6 +12,8 @@ import shutil
 import stat
 from pathlib import Path
 
+from hermes.batch.checkout import Uncheckable, check_out
+
 __all__ = ["WorkspaceError", "prepare", "remove", "share"]
 
 
@@ -24,11 +26,14 @@ class WorkspaceError(Exception):
     """The workspace cannot be made; the text says why."""
 
 
-def prepare(cwd: str | None, target: Path, run_dir: Path, *, inplace: bool, most_mb: int = 1024) -> Path:
+def prepare(
+    cwd: str | None, target: Path, run_dir: Path, *, inplace: bool, most_mb: int = 1024, checkout: bool = False
+) -> Path:
     """Make the workspace of a rollout and return its absolute path.
 
     `target` is where a copy goes (what is there already is replaced), `run_dir` is never copied. A file system that can
     shares the blocks of a copy until one is written; `most_mb` (2**20 bytes) limits what really has to be copied.
+    `checkout`: where `cwd` is a repository, what is committed there is checked out instead.
 
     Raises:
         WorkspaceError: `cwd` is no folder, is too large or cannot be copied; nothing of a copy is left.
@@ -43,12 +48,17 @@ def prepare(cwd: str | None, target: Path, run_dir: Path, *, inplace: bool, most
             shutil.rmtree(target)
         if source is None:
             target.mkdir(parents=True)
-        else:
+        elif not checkout or not check_out(source, target):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(
                 source, target, symlinks=True, ignore=_LeftOut(run_dir), copy_function=_Copying(most_mb * _MIB)
             )
             _unlink_repository(target)
+    except Uncheckable as error:
+        remove(target)
+        raise WorkspaceError(
+            f'git cannot check out the "cwd" of the row, {source}: {error}. --cwd_mode=copy copies its files instead'
+        ) from None
     except _TooLarge:
         remove(target)
         size = -(-_size(source or target) // _MIB)

@@ -94,7 +94,10 @@ def data_dir_of(context: click.Context) -> Path:
 @sampling_options
 @routing_options
 @_option(
-    "cwd_mode", metavar="MODE", help="copy: each rollout on its own copy of cwd (default); inplace: one at a time."
+    "cwd_mode",
+    metavar="MODE",
+    help="auto: each rollout in its own checkout of cwd, or a copy where that is no repository (default); copy: always "
+    "a copy; inplace: in cwd itself, one at a time.",
 )
 @_option("max_copy_mb", type=int, metavar="MB", help="Largest copy of a cwd, shared blocks left out (1024).")
 @_flag("keep_workspaces", help="Leave the rows' workspaces in data/NAME/workspaces.")

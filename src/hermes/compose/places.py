@@ -169,6 +169,7 @@ class Places:
     def _enclosure(self, kind: str, task: Task, state_dir: Path) -> Enclosure | None:
         isolation = task.spec.isolation
         folder = isolation.top if isolation is not None else task.scope.workspace
+        root = _root(task)
 
         def reports() -> list[str]:
             results = [child.result for child in task.children if child.result is not None]
@@ -178,10 +179,11 @@ class Places:
             environment = command_environment(self._source, self._local.env_passthrough)
             shadow = self._shadow(task)
             # The folder of a batch lies in a project that its rows, and their answers, are no part of.
-            around = isolation is None and not _of_a_row(task)
-            return self._bubblewrap.sandbox(folder, state_dir, environment, shadow, around, reports)
+            around = isolation is None and root.scope.kind != "row"
+            return self._bubblewrap.sandbox(folder, state_dir, environment, shadow, around, reports, root.spec.borrows)
         if kind == "docker":
-            return self._docker.container(task.id, folder, state_dir, task.spec.image, self._shadow(task), reports)
+            image, borrows = task.spec.image, root.spec.borrows
+            return self._docker.container(task.id, folder, state_dir, image, self._shadow(task), reports, borrows)
         if kind == "local" and isolation is not None:
             environment = command_environment(self._source, self._local.env_passthrough)
             files = LocalFiles(isolation.checkout or isolation.origin, isolation.top)
@@ -224,7 +226,7 @@ class Places:
             await anyio.to_thread.run_sync(self._bubblewrap.close)
 
 
-def _of_a_row(task: Task) -> bool:
+def _root(task: Task) -> Task:
     while task.parent is not None:
         task = task.parent
-    return task.scope.kind == "row"
+    return task

@@ -148,10 +148,12 @@ class Docker:
         image: str = "",
         shadow: GitShadow | None = None,
         readable: Callable[[], Sequence[str]] = tuple,
+        borrows: Sequence[str] = (),
     ) -> Container:
         """The container of one task, not started yet; `shadow` is what it sees of its worktree's repository, `readable`
-        returns further files that its file tools may read now."""
-        return Container(self, task_id, workspace, state_dir, image or self.settings.image, shadow, readable)
+        returns further files that its file tools may read now, `borrows` are directories that its workspace needs,
+        mounted read-only."""
+        return Container(self, task_id, workspace, state_dir, image or self.settings.image, shadow, readable, borrows)
 
 
 def _of_client(name: str) -> bool:
@@ -181,6 +183,7 @@ class Container:
         image: str,
         shadow: GitShadow | None,
         readable: Callable[[], Sequence[str]],
+        borrows: Sequence[str],
     ) -> None:
         self._maker = maker
         self._task_id = task_id
@@ -190,6 +193,7 @@ class Container:
         self._threads: anyio.CapacityLimiter | None = None
         self._running = False
         self._shadow = shadow
+        self._borrows = borrows
         self._seen: list[Mount] = []
         self.name = f"hermes-{maker.settings.home[:8]}-{task_id}"
         self.state_dir = self.output_dir = state_dir / "shell"
@@ -261,7 +265,8 @@ class Container:
     def _repository(self) -> list[Mount]:
         """What of its repository, and of what it may not change there, is mounted."""
         shadow = self._shadow.mounts() if self._shadow is not None else []
-        return [*shadow, *protected_mounts(self._workspace)]
+        borrowed = [Mount(inside=path, outside=path) for path in self._borrows]
+        return [*borrowed, *shadow, *protected_mounts(self._workspace)]
 
     def prologue(self, shell: Shell) -> Sequence[str]:
         """The engine sets the limits."""

@@ -135,11 +135,12 @@ class Bubblewrap:
         shadow: GitShadow | None = None,
         around: bool = True,
         readable: Callable[[], Sequence[str]] = tuple,
+        borrows: Sequence[str] = (),
     ) -> Sandbox:
         """The sandbox of one task; `shadow` is what it sees of the repository that its worktree belongs to, `around`
         says whether the checkout around its workspace may be read, `readable` returns further files that it may read
-        now (reports of its children)."""
-        return Sandbox(self, workspace, state_dir, environment, shadow, around, readable)
+        now (reports of its children), `borrows` are directories that its workspace needs, seen read-only."""
+        return Sandbox(self, workspace, state_dir, environment, shadow, around, readable, borrows)
 
     def close(self) -> None:
         """End the thread that starts commands, and with it what still runs. Safe to call twice."""
@@ -217,6 +218,7 @@ class Sandbox:
         shadow: GitShadow | None,
         around: bool,
         readable: Callable[[], Sequence[str]],
+        borrows: Sequence[str],
     ) -> None:
         self._maker = maker
         self._settings = maker.settings
@@ -225,6 +227,7 @@ class Sandbox:
         self._shadow = shadow
         self._around = around
         self._readable = readable
+        self._borrows = borrows
         self.state_dir = self.output_dir = state_dir / "shell"
         self._home = environment.get("HOME") or "/home/agent"
         dropped = ("TMPDIR", "SHELL")
@@ -272,6 +275,7 @@ class Sandbox:
             *(Mount(inside=path, outside=path) for path in settings.readable if os.path.exists(path)),
             *self._maker.toolchains.mounts(self.environment.get("PATH", ""), user, workspace),
             *(self._shadow.mounts() if self._shadow is not None else self._project(user)),
+            *(Mount(inside=path, outside=path) for path in self._borrows if os.path.isdir(path)),
             Mount(inside=workspace, outside=workspace, writable=True),
             *protected_mounts(workspace),
             Mount(inside=str(self.state_dir), outside=str(self.state_dir), writable=True),

@@ -39,7 +39,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     a child's (a `/background` run). `workspace` is absolute. `prefill` and `extra` go to the model with each request.
     `agent` is the agent type it was made from; `tools` keeps only these tools of its toolsets, None all.
     `environment` is what holds its commands (local, sandbox, docker), "" as configured, `image` the container's.
-    `isolation` says how its workspace is its own, None for one that it shares.
+    `isolation` says how its workspace is its own, None for one that it shares; `borrows` are directories that its
+    workspace cannot do without, and that may be read only (objects of a repository).
     `output_schema` is the JSON schema of its answer, `check` a command that has to succeed before it counts as done.
     `examined`: its environment is looked at when it has ended.
     `session` limits all tasks of the session together, for a task without a parent; None: they share no budget.
@@ -60,6 +61,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     environment: str = ""
     image: str = ""
     isolation: Isolation | None = None
+    borrows: tuple[str, ...] = ()
     interactive: bool = False
     unattended: bool = True
     detached: bool = False
