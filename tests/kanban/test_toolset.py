@@ -102,6 +102,11 @@ async def test_roles_have_their_own_tools(lead: Desk, tmp_path: Path) -> None:
     await worker.access.close()
 
 
+async def test_skills_are_refused_with_what_to_do_instead(lead: Desk) -> None:
+    with pytest.raises(ToolError, match="write what the worker has to know into body"):
+        await lead.call("create", title="x", assignee="coder", skills=["writing"])
+
+
 async def test_an_orchestrator_plans_and_a_worker_delivers(lead: Desk, tmp_path: Path) -> None:
     first = await lead.call("create", title="find it", assignee="Coder", body="where is it?", acceptance="a place")
     second = await lead.call("create", title="use it", assignee="tester", parents=[first["task_id"]])

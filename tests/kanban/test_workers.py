@@ -184,6 +184,23 @@ def test_a_worker_that_only_answers_is_reminded_twice(lab: Lab) -> None:
     assert [event.kind for event in lab.board.events(card=card.id)].count("protocol_violation") == 1
 
 
+def test_a_goal_is_pursued_as_often_as_it_says(lab: Lab) -> None:
+    card = lab.create("a hard one", goal_mode=True, goal_max_turns=4)
+
+    def script(request: Request) -> Reply:
+        if request.turn < 4:
+            return reply("I did a step.")
+        return reply(calls=[call("kanban_complete", summary="there")]) if request.turn == 4 else reply("bye")
+
+    with serve_in_thread(script) as server:
+        dispatcher = lab.use(server).dispatcher()
+        pass_and_wait(dispatcher)
+        dispatcher.pass_once(most=0, sign=False)
+    assert lab.board.find(card.id).summary == "there", lab.log(card)
+    assert "up to 4 times" in str(server.requests[0].messages[0])
+    assert "is not reached" in server.requests[1].last and "You are sent on 3 times more" in server.requests[1].last
+
+
 def test_a_provider_that_refuses_for_the_rate_costs_no_attempt(lab: Lab) -> None:
     card = lab.create("wait")
     (lab.home / "profiles" / "coder" / "config.yaml").write_text("agent:\n  api_max_retries: 1\n", encoding="utf-8")

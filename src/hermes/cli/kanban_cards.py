@@ -67,10 +67,13 @@ def _text(given: str) -> str:
 @click.option("--model", default=None, metavar="MODEL", help="Model of its workers.")
 @click.option("--provider", default=None, metavar="NAME", help="Provider of that model.")
 @click.option("--reasoning", type=click.Choice(EFFORTS), default=None, metavar="LEVEL", help="How much they think.")
+@click.option("--goal", "goal_mode", is_flag=True, help="A hard goal: its worker is sent on until it ends the card.")
+@click.option("--goal-max-turns", type=click.IntRange(min=1), default=None, metavar="N",
+              help="How often it is sent on at most (20).")  # fmt: skip
 @click.option("--tenant", default=None, metavar="NAME", help="Whose it is; its children inherit it.")
 @click.option("--idempotency-key", default=None, metavar="KEY", help="A card with this key is made once.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the card's id alone.")
-@refused(skill="--skill", goal="--goal", goal_turns="--goal-max-turns")
+@refused(skill="--skill")
 @_json
 @click.pass_context
 def create(
@@ -80,6 +83,8 @@ def create(
     """Make a card. It is ready at once, unless it waits for another one."""
     if triage and blocked:
         raise UsageError("--triage and --blocked exclude each other: give one of them.")
+    if given["goal_max_turns"] is not None and not given["goal_mode"]:
+        raise UsageError("--goal-max-turns is for cards with --goal: give both, or neither.")
     kind, path = parse_workspace(workspace)
     renamed = {
         "branch_name": "branch", "check_command": "check", "model_override": "model", "provider_override": "provider",

@@ -51,6 +51,9 @@ def worker_context(view: CardView, *, workspace: str | None = None) -> str:
             f"## Check\n\nOn completion this is run in the workspace and has to succeed:\n\n"
             f"    {cut(card.check_command, FIELD)}"
         )
+    if card.skills:
+        named = cut(", ".join(card.skills), FIELD)
+        parts.append(f"## Skills\n\nThe card names skills that are not loaded here; work without them: {named}")
     where = [f"- kind: {card.workspace_kind}"]
     if workspace or card.workspace_path:
         where.append(f"- folder: {workspace or card.workspace_path}")

@@ -59,9 +59,9 @@ class Create(_Board, frozen=True, kw_only=True):
     idempotency_key: Annotated[str | None, _about("A card with this key is made once.")] = None
     max_runtime_seconds: int | None = None
     initial_status: Literal["blocked"] | None = None
-    skills: list[str] = []
-    goal_mode: bool = False
-    goal_max_turns: int | None = None
+    skills: Annotated[list[str], _about("Leave it out: workers load no skills; say in body what has to be known.")] = []
+    goal_mode: Annotated[bool, _about("A hard goal: its worker is sent on until it ended the card.")] = False
+    goal_max_turns: Annotated[int | None, _about("How often it is sent on at most; 20 if left out.")] = None
     session_id: str | None = None
     acceptance: Annotated[str | None, _about("When it is done, in words that can be checked.")] = None
     check: Annotated[str | None, _about("Command that has to succeed in its workspace when it is done.")] = None

@@ -147,6 +147,8 @@ class _Verbs:
         claim = seat.claim if seat is not None and not given.board else None
         if given.subtask and claim is None:
             raise ToolError("subtask is for a worker's own card; use parents or kanban_link instead.")
+        if given.skills:
+            raise ToolError("workers load no skills: write what the worker has to know into body. Nothing was made.")
         kind, path = given.workspace_kind, given.workspace_path
         if kind is None and claim is not None:
             own = await self._on(None, lambda board: board.find(claim.card_id))

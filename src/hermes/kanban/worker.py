@@ -42,6 +42,8 @@ __all__ = ["Shift", "system_text"]
 
 #: How often a worker that stops without ending its card is reminded.
 REMINDERS = 2
+#: The same for a card in goal mode that says no number of its own.
+GOAL_TURNS = 20
 #: Seconds in which a worker may say its last words once it has ended its card.
 LAST_WORDS = 60.0
 #: Seconds to stop in once the claim is lost.
@@ -51,6 +53,13 @@ _LATER = frozenset({"rate_limit", "overloaded", "billing"})
 _REMINDER = (
     "You stopped, but the card {card} is neither completed nor blocked. If the work is done, call kanban_complete with "
     "what was done; if something is missing, call kanban_block with the reason. Do one of them now."
+)
+
+
+_ONWARD = (
+    "The goal of card {card} is not reached: it is neither completed nor blocked. Look at what is there, say what is "
+    "still missing for it to be done, and do the next step of it now. Call kanban_complete once it is done, or "
+    "kanban_block if it cannot be. You are sent on {left} times more."
 )
 
 
@@ -66,6 +75,11 @@ def system_text(card: Card) -> str:
     ]
     if card.workspace_kind == "worktree":
         lines.append("You work in a git worktree on a branch of your card: commit your work there before you complete.")
+    if card.goal_mode and card.step != "review":
+        lines.append(
+            "The card is a goal: work towards it step by step. Whenever you stop before it is completed or blocked you "
+            f"are sent on, up to {card.goal_max_turns or GOAL_TURNS} times."
+        )
     if card.step == "review":
         lines.append(
             "You judge the work of somebody else: kanban_complete if it is good, kanban_request_changes with exactly "
@@ -163,7 +177,7 @@ class Shift:
                 task = await self._task(runtime, recovery, view, at, spec_of)
                 bench.take(task, runtime.gate)
                 group.start_soon(self._beat, runtime, task, scope)
-                note = await self._to_the_end(runtime, task)
+                note = await self._to_the_end(runtime, task, view.task)
                 await self._spend(runtime, task)
             group.cancel_scope.cancel()
         if self._lost:
@@ -237,18 +251,20 @@ class Shift:
         usd, tokens = found
         return Limits(cost_usd=usd or None, tokens=tokens or None)
 
-    async def _to_the_end(self, runtime: Runtime, task: Task) -> ExitNote:
+    async def _to_the_end(self, runtime: Runtime, task: Task, card: Card) -> ExitNote:
         reminded = 0
+        most = (card.goal_max_turns or GOAL_TURNS) if card.goal_mode else REMINDERS
         while True:
             result = await runtime.result(task)
             if await self._has_ended():
                 await self._tell(task)
                 return ExitNote(code=0)
-            if result.state != "completed" or reminded >= REMINDERS:
+            if result.state != "completed" or reminded >= most:
                 return _note_of(result)
             reminded += 1
             self._say("stopped without completing or blocking its card, and is reminded")
-            refused = await runtime.control.continue_task(task, _REMINDER.format(card=self._seat.claim.card_id))
+            text = _ONWARD if card.goal_mode else _REMINDER
+            refused = await runtime.control.continue_task(task, text.format(card=card.id, left=most - reminded))
             if isinstance(refused, str):
                 return ExitNote(code=0, error=refused)
 
