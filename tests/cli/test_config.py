@@ -157,3 +157,30 @@ def test_one_section_can_be_shown(hermes: Hermes) -> None:
     assert len(hermes("config", "show", "delegation.model").out.splitlines()) == 2
     wrong = hermes("config", "show", "delegatoin")
     assert wrong.code == 2 and "'delegatoin'" in wrong.err and "delegation" in wrong.err
+
+
+def test_an_editor_is_opened_and_what_it_leaves_is_checked(
+    hermes: Hermes, hermes_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor = tmp_path / "my editor"
+    monkeypatch.setenv("VISUAL", f"'{editor}' -w")
+
+    def write(text: str, code: int = 0) -> None:
+        editor.write_text(f"#!/bin/sh\nprintf %s '{text}' > \"$2\"\nexit {code}\n", encoding="utf-8")
+        editor.chmod(0o700)
+
+    write("model: имя\n")
+    ran = hermes("config", "edit")
+    assert ran.code == 0 and "config.yaml is fine" in ran.out
+    assert hermes("config", "get", "model").out == "имя\n"
+    write("agent: {max_turns: many}\n")
+    ran = hermes("config", "edit")
+    assert ran.code == 2 and "error: " in ran.out and "config.yaml:1" in ran.out
+    write("", code=3)
+    ran = hermes("config", "edit")
+    assert ran.code == 1 and "ended with code 3" in ran.err
+    monkeypatch.setenv("VISUAL", "/no/such/editor")
+    assert "cannot be started" in hermes("config", "edit").err
+    monkeypatch.delenv("VISUAL")
+    monkeypatch.delenv("EDITOR", raising=False)
+    assert hermes("config", "edit").code == 2  # no terminal

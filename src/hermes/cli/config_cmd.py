@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import shlex
+import subprocess
+import sys
 from typing import Any
 
 import click
@@ -18,7 +22,7 @@ from hermes.config.load import read_document
 from hermes.config.reference import plain, shown
 from hermes.config.schema import FIELDS, KNOWN_UNUSED, SECTIONS
 from hermes.config.values import Misfit, convert_value, nearest_key, substitute
-from hermes.core.errors import HermesError, UsageError
+from hermes.core.errors import HermesError, OperatorError, UsageError
 from hermes.credentials import mask
 from hermes.runtime.modes import mode_rows
 
@@ -190,11 +194,34 @@ def unset(context: click.Context, /, key: str) -> None:
     click.echo(f"{key} is gone from {home.config_file}")
 
 
-@config.command("path", epilog='\b\nExample:\n  $EDITOR "$(hermes config path)"')
+@config.command("path", epilog='\b\nExample:\n  cat "$(hermes config path)"')
 @click.pass_context
 def path(context: click.Context, /) -> None:
     """Print where config.yaml is."""
     click.echo(home_of(context).config_file)
+
+
+@config.command("edit", epilog="\b\nExamples:\n  hermes config edit\n  EDITOR=nano hermes config edit")
+@click.pass_context
+def edit(context: click.Context, /) -> int:
+    """Open config.yaml in $VISUAL or $EDITOR (else vi), then check it. Exit code 2 if something cannot be used."""
+    home = home_of(context)
+    wanted = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    if not wanted and not sys.stdin.isatty():
+        raise UsageError("there is no terminal for an editor. `hermes config set KEY VALUE` changes one setting.")
+    home.prepare()
+    try:
+        command = [*shlex.split(wanted or "vi"), str(home.config_file)]
+        code = subprocess.run(command, check=False).returncode
+    except (OSError, ValueError) as error:
+        raise OperatorError(
+            f"the editor {wanted or 'vi'!r} cannot be started ({error}); set EDITOR to yours."
+        ) from None
+    if code:
+        raise OperatorError(
+            f"the editor {wanted or 'vi'!r} ended with code {code}; {home.config_file} is as it left it."
+        )
+    return _check(context, home)
 
 
 @config.command("env-path", epilog="\b\nExample:\n  hermes config env-path")
@@ -209,7 +236,10 @@ def env_path(context: click.Context, /) -> None:
 @click.pass_context
 def check(context: click.Context, /, as_json: bool) -> int:
     """Check config.yaml: errors, warnings, and keys without effect. Exit code 2 if something cannot be used."""
-    home = home_of(context)
+    return _check(context, home_of(context), as_json)
+
+
+def _check(context: click.Context, home: Home, as_json: bool = False) -> int:
     loaded = load(home, flags=options_of(context).flags())
     if as_json:
         print_json({"path": home.config_file, "problems": loaded.problems})
