@@ -60,7 +60,7 @@ class Watchdog:
                 blocked, where = now - self._last - self._beat, self._where
                 self._last, self._where = now, ""
                 if stood := self._standstill.take():
-                    logger.warning("nothing ran for %.0f s: the machine slept, or the process was stopped", stood)
+                    logger.info("nothing ran for %.0f s: the machine slept, or the process was stopped", stood)
                 elif where:
                     logger.warning("the event loop was blocked for %.1f s by %s", blocked, where)
                     self._report(round(blocked, 2), where)
