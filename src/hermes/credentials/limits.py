@@ -75,7 +75,7 @@ class LearnedLimit:
     @property
     def waiting(self) -> int:
         """Requests that wait for a permit."""
-        return len(self._front) + len(self._back)
+        return self._front.count + self._back.count
 
     # -- permits ----------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class LearnedLimit:
         """The provider accepted the request of `permit`."""
         now = self._now()
         self._answered = now
-        if self.in_flight >= int(self.at_once) or self.waiting and self._bucket.rate is None:
+        if self.in_flight >= int(self.at_once) or self._bucket.rate is None and self.waiting:
             self.at_once += 2.0 if self._ramp else 1.0 / self.at_once
             if self.waiting:
                 self._pump()

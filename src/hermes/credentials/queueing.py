@@ -24,14 +24,14 @@ class Waiter:
 
 
 class Line:
-    """Waiters by tree. The tree whose waiter was taken goes to the end of the row."""
+    """Waiters by tree; `count` of them in all. The tree whose waiter was taken goes to the end of the row."""
 
     def __init__(self) -> None:
         self._trees: dict[str, deque[Waiter]] = {}
-        self._count = 0
+        self.count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     @property
     def trees(self) -> int:
@@ -45,7 +45,7 @@ class Line:
             row.appendleft(waiter)
         else:
             row.append(waiter)
-        self._count += 1
+        self.count += 1
 
     def peek(self) -> Waiter:
         """Whose turn it is. Raises LookupError if nobody waits."""
@@ -62,7 +62,7 @@ class Line:
         waiter = row.popleft()
         if row:
             self._trees[tree] = row
-        self._count -= 1
+        self.count -= 1
         return waiter
 
     def remove(self, tree: str, waiter: Waiter) -> None:
@@ -71,6 +71,6 @@ class Line:
         if row is None or waiter not in row:
             return
         row.remove(waiter)
-        self._count -= 1
+        self.count -= 1
         if not row:
             del self._trees[tree]

@@ -10,6 +10,7 @@ import msgspec
 from hermes.core.messages import Usage
 from hermes.core.model import Delta, ModelProfile, ProviderData, Stop, ThinkingDelta
 from hermes.providers.chat_wire import (
+    CHUNKS,
     CallFolder,
     Chunk,
     ReasoningDetails,
@@ -17,7 +18,6 @@ from hermes.providers.chat_wire import (
     WireCall,
     WireMessage,
     content_deltas,
-    decode_chunk,
     stop_of,
     usage_of,
 )
@@ -45,6 +45,14 @@ class ChatReply(EventReply):
 
     def read_event(self, name: str, data: bytes, deltas: list[Delta]) -> None:
         """Add the deltas of one event to `deltas`."""
+        try:
+            chunk = CHUNKS.decode(data)  # nearly every event
+        except msgspec.DecodeError:
+            return self._read_oddly(name, data, deltas)
+        self._chunk(chunk, deltas, is_error=name == "error")
+
+    def _read_oddly(self, name: str, data: bytes, deltas: list[Delta]) -> None:
+        """Add the deltas of an event that is not one JSON text in UTF-8."""
         if b"\n" not in data or _is_json(data):
             self._chunk(self._decode(data), deltas, is_error=name == "error")
             return
@@ -59,10 +67,7 @@ class ChatReply(EventReply):
         return self.stop()
 
     def _decode(self, data: bytes) -> Chunk:
-        try:
-            return decode_chunk(data)
-        except msgspec.DecodeError as error:
-            raise self.undecodable(error, data) from error
+        return self.decoded(CHUNKS, data)
 
     def read_object(self, body: bytes) -> list[Delta]:
         """Return the deltas of a whole answer."""

@@ -14,9 +14,8 @@ import msgspec
 from hermes.core.codec import encode_json
 from hermes.core.messages import StopReason, Usage
 from hermes.core.model import CallArguments, CallStarted, Delta, TextDelta, ThinkingDelta
-from hermes.providers.event_reply import decode
 
-__all__ = ["CallFolder", "Chunk", "ReasoningDetails", "ThinkSplitter", "decode_chunk", "stop_of", "usage_of"]
+__all__ = ["CHUNKS", "CallFolder", "Chunk", "ReasoningDetails", "ThinkSplitter", "stop_of", "usage_of"]
 
 
 class WireFunction(msgspec.Struct):
@@ -65,12 +64,8 @@ class Chunk(msgspec.Struct):
     message: Any = None
 
 
-_chunk = msgspec.json.Decoder(Chunk, strict=False)
-
-
-def decode_chunk(data: bytes) -> Chunk:
-    """Decode one event. Invalid UTF-8 is replaced, not refused. Raises `msgspec.DecodeError` for what is no chunk."""
-    return decode(_chunk, data)
+#: Reads one event.
+CHUNKS = msgspec.json.Decoder(Chunk, strict=False)
 
 
 _STOPS: dict[str, StopReason] = {
@@ -108,28 +103,30 @@ def stop_of(finish: str, native: str = "") -> StopReason | None:
 
 
 def _number(value: Any) -> int:
+    if type(value) is int:  # nearly every one
+        return value if value > 0 else 0
     return int(value) if isinstance(value, (int, float)) and value >= 0 else 0
 
 
 def usage_of(raw: dict[str, Any]) -> Usage:
     """Read the usage report of any of the usual servers; `cost` is in US dollars where the endpoint names it."""
-    prompt, completion = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
+    get = raw.get
+    prompt, completion = get("prompt_tokens_details"), get("completion_tokens_details")
     prompt = prompt if isinstance(prompt, dict) else {}
     completion = completion if isinstance(completion, dict) else {}
-    get = raw.get
     cached = (
         prompt.get("cached_tokens")
-        or raw.get("prompt_cache_hit_tokens")
-        or raw.get("cached_tokens")
-        or raw.get("cache_read_input_tokens")
+        or get("prompt_cache_hit_tokens")
+        or get("cached_tokens")
+        or get("cache_read_input_tokens")
     )
-    cost = raw.get("cost")
+    cost = get("cost")
     return Usage(
         input=_number(get("prompt_tokens") if "prompt_tokens" in raw else get("input_tokens")),
         output=_number(get("completion_tokens") if "completion_tokens" in raw else get("output_tokens")),
         cached=_number(cached),
-        cache_write=_number(prompt.get("cache_write_tokens") or raw.get("cache_creation_input_tokens")),
-        reasoning=_number(completion.get("reasoning_tokens", raw.get("reasoning_tokens"))),
+        cache_write=_number(prompt.get("cache_write_tokens") or get("cache_creation_input_tokens")),
+        reasoning=_number(completion.get("reasoning_tokens", get("reasoning_tokens"))),
         cost_usd=float(cost) if isinstance(cost, (int, float)) else None,
     )
 

@@ -98,4 +98,6 @@ class OpenAIChat(HttpModel):
         if host.endswith("openrouter.ai"):
             body["usage"] = {"include": True}
         body.update(request.extra)
-        return encode_json({key: value for key, value in body.items() if key not in self._left_out})
+        for key in self._left_out:
+            body.pop(key, None)
+        return encode_json(body)

@@ -22,7 +22,7 @@ from hermes.core.errors import ToolError
 from hermes.tools.web_address import AddressRefused, checked_page
 from hermes.tools.web_text import Page, PageSource, is_html, is_text, plain_page
 
-__all__ = ["FetchLimits", "Fetched", "Fetcher", "SessionSource"]
+__all__ = ["FetchLimits", "Fetched", "Fetcher", "SessionSource", "read_at_most"]
 
 #: Gives the client session of the running event loop.
 SessionSource = Callable[[], aiohttp.ClientSession]
@@ -138,17 +138,11 @@ class Fetcher:
             size = response.content_length
             length = f" of {size:,} bytes" if size else ""
             raise ToolError(f"{url} is {content_type}{length}, no text; only pages and text can be read here.")
-        most = self._limits.max_bytes
-        data = bytearray()
-        async for chunk in response.content.iter_any():
-            data += chunk
-            if len(data) > most:
-                break
+        data, cut = await read_at_most(response, self._limits.max_bytes)
         if not content_type and b"\0" in data[:1024]:
             raise ToolError(f"{url} is no text; only pages and text can be read here.")
         charset = response.charset or ""
-        cut = len(data) > most
-        return PageSource(data=bytes(data[:most]), content_type=content_type, charset=charset, url=str(url), cut=cut)
+        return PageSource(data=data, content_type=content_type, charset=charset, url=str(url), cut=cut)
 
     async def _readable(self, source: PageSource) -> Page:
         with held(self._hold):
@@ -198,3 +192,13 @@ async def _in_a_process(source: PageSource) -> Page:
     if process.returncode != 0:
         raise ToolError(f"{source.url} is built so that it cannot be made readable; leave it.")
     return msgspec.msgpack.decode(written, type=Page)
+
+
+async def read_at_most(response: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
+    """The first `most` bytes of a body, and whether there were more. Raises aiohttp.ClientError, OSError."""
+    data = bytearray()
+    async for chunk in response.content.iter_any():
+        data += chunk
+        if len(data) > most:
+            return bytes(data[:most]), True
+    return bytes(data), False

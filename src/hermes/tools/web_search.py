@@ -19,7 +19,7 @@ import msgspec
 
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import ToolError
-from hermes.tools.web_fetch import SessionSource
+from hermes.tools.web_fetch import SessionSource, read_at_most
 
 __all__ = ["SEARCHERS", "Found", "SearchService", "Searcher", "searcher_for"]
 
@@ -233,12 +233,10 @@ class Searcher:
             # 202 is DuckDuckGo's page that asks whether a person is there.
             if response.status not in (200, 202):
                 raise ToolError(f"web_search: {self.name} answered {response.status} {response.reason or ''}.")
-            data = bytearray()
-            async for chunk in response.content.iter_any():
-                data += chunk
-                if len(data) > _MAX_ANSWER:
-                    raise ToolError(f"web_search: the answer of {self.name} is larger than {_MAX_ANSWER:,} bytes.")
-            return bytes(data)
+            data, cut = await read_at_most(response, _MAX_ANSWER)
+            if cut:
+                raise ToolError(f"web_search: the answer of {self.name} is larger than {_MAX_ANSWER:,} bytes.")
+            return data
         finally:
             response.close()
 
