@@ -79,5 +79,17 @@ def test_news_are_sent_by_the_configured_ways(hermes_home: Path, tmp_path: Path)
     assert messages["t_2"]["show"] == "hermes kanban --board web show t_2"
 
 
+def test_one_goal_for_several_workers(hermes: Hermes, hermes_home: Path) -> None:
+    for name in ("coder", "judge"):
+        (hermes_home / "profiles" / name).mkdir(parents=True)
+    ran = hermes("kanban", "swarm", "Name it", "--workers", "coder, coder", "--verifier", "judge")
+    assert ran.code == 0 and "todo     default: Name it" in ran.out and len(ran.out.splitlines()) == 4
+    answer = json.loads(hermes("kanban", "swarm", "Name it", "--workers", "coder", "--json").out)
+    assert (len(answer["workers"]), answer["check"], answer["goal"]["assignee"]) == (1, None, "default")
+    refused = hermes("kanban", "swarm", "Name it", "--workers", "coder,nobody")
+    assert refused.code == 2 and "there is no profile 'nobody'" in refused.err
+    assert "Name it" not in hermes("kanban", "list", "--status", "triage").out
+
+
 def test_nothing_is_prepared_where_nobody_can_be_told(hermes_home: Path) -> None:
     assert teller_of(open_sources(GlobalOptions()), "default") is None

@@ -15,6 +15,7 @@ from hermes.kanban.leading import Reason
 from hermes.kanban.orchestrator import PLANNER, Member, Plan, plan_goal, put_plan, read_plan
 from hermes.kanban.planning import PLAN_FAILED, PLANNED_BY, Planning
 from hermes.kanban.reasons import why
+from hermes.kanban.swarm import put_swarm
 from hermes.kanban.tree import read_tree, standing
 
 TEAM = [Member(name="coder", description="writes programs"), Member(name="tester")]
@@ -84,6 +85,30 @@ def test_a_goal_that_one_worker_does_best_becomes_one_task(board: Board) -> None
         "coder",
         "shipped",
     )
+
+
+def test_a_goal_is_given_to_several_workers_whose_results_are_checked_and_joined(board: Board) -> None:
+    order = NewCard(title="Find the leak", body="in the pump", check_command="make test", budget_usd=1.0)
+    made = put_swarm(
+        board, order, workers=["coder", "coder", "tester"], verifier="tester", synthesizer="lead", author="me"
+    )
+    assert [(each.title, each.assignee, each.status) for each in made.workers] == [
+        ("Find the leak (coder 1)", "coder", "ready"),
+        ("Find the leak (coder 2)", "coder", "ready"),
+        ("Find the leak (tester)", "tester", "ready"),
+    ]
+    assert made.check is not None and {each.check_command for each in made.workers} == {"make test"}
+    workers = {each.id for each in made.workers}
+    assert {each.id for each in board.show(made.check.id).parents} == workers
+    assert {each.id for each in board.show(made.goal.id).parents} == {*workers, made.check.id}
+    assert (made.goal.assignee, made.goal.status, made.goal.budget_usd) == ("lead", "todo", 1.0)
+    assert "as the check found them" in board.find(made.goal.id).body and "in the pump" in made.check.body
+    alone = put_swarm(board, order, workers=["coder"], verifier=None, synthesizer="lead", author="me")
+    assert alone.check is None and [each.id for each in board.show(alone.goal.id).parents] == [alone.workers[0].id]
+    before = len(board.cards())
+    with pytest.raises(UsageError, match="1 to 20 workers"):
+        put_swarm(board, order, workers=[], verifier=None, synthesizer="lead", author="me")
+    assert len(board.cards()) == before
 
 
 class Planner:

@@ -53,6 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry(
         "hermes.cli.kanban_run", "run", "Reach a goal: plan it, work on it, show the board until done.", _SERVES
     ),
+    "swarm": Entry("hermes.cli.kanban_swarm", "swarm", "Give a goal to several workers, join what they find.", _SERVES),
     "decompose": Entry(
         "hermes.cli.kanban_planning", "decompose", "Let a model split a card in triage into cards.", _SERVES
     ),

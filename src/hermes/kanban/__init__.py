@@ -26,7 +26,7 @@ taken again.
 | `dispatcher`, `tending`, `outages` | one pass: who is gone, what starts, when the board rests |
 | `launching`, `run_process`, `board_lock` | a worker's process: its start, its lock, its end; who dispatches |
 | `worker`, `bench`, `placing` | a run in its own process: session, signs of life, check; its folder and branch |
-| `orchestrator`, `tree`, `merging` | a goal: its plan, how it stands, its branches joined |
+| `orchestrator`, `planning`, `swarm`, `tree`, `merging` | a goal: its plan, how it stands, its branches joined |
 | `reasons`, `diagnosis` | why cards are left alone, and what cures it |
 | `telling`, `cleaning`, `repairing` | what a person is told; what goes with time; what contradicts itself |
 """
