@@ -90,22 +90,17 @@ class Redactor:
         """Whether encoded text may hold a secret; nearly all text does not, which is found out in a few passes."""
         if _LONG in data.translate(_WORD):
             return True
-        for piece in _OTHERS:
-            if piece in data:
-                return True
+        holds = data.__contains__
+        if any(map(holds, _OTHERS)) or any(map(holds, self._broken)):
+            return True
         for letter, pieces in _RARE:
-            if letter in data:
-                for piece in pieces:
-                    if piece in data:
-                        return True
-        for form in self._broken:
-            if form in data:
+            if letter in data and any(map(holds, pieces)):
                 return True
         return False
 
     def _replaced(self, text: str, data: bytes) -> str:
         # Forms and kinds are many: most are looked for only in the few words that are long enough.
-        long = b" ".join({word for word in data.translate(_TOKEN).split() if len(word) >= _RUN})
+        long = b" ".join(_long_words(data))
         labels = self._labels
         present = [form for form, coded in self._words if coded in long]
         present += [form for form, coded in self._others if coded in data]
@@ -129,6 +124,15 @@ class Redactor:
             text = data.decode("utf-8", "surrogateescape")
         clean = self._replaced(text, data)
         return data if clean is text or clean == text else clean.encode("utf-8", "surrogateescape")
+
+
+def _long_words(data: bytes) -> list[bytes]:
+    """The words that have room for a key, once each, the longest first."""
+    words = sorted(set(data.translate(_TOKEN).split()), key=len, reverse=True)
+    for number, word in enumerate(words):
+        if len(word) < _RUN:
+            return words[:number]
+    return words
 
 
 def _forms(secret: str) -> set[str]:
