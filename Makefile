@@ -1,6 +1,6 @@
 # Each target sets up what it needs; a second call finds it done.
 .DEFAULT_GOAL := help
-.PHONY: help install run test slow crash test-consumers check bench docs lock clean
+.PHONY: help install run test slow crash test-consumers test-ray check bench docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,9 @@ crash: $(DONE)/dev ## kill a tree of tasks at every commit and compare the end w
 
 test-consumers: $(DONE)/dev ## let the loaders and trainers that people use read the exports (downloads 4 GB once)
 	@tests/consumers/run
+
+test-ray: $(DONE)/dev ## carry rows out on a Ray cluster of three nodes, and kill one (downloads 300 MB once)
+	@tests/cluster/run
 
 check: $(DONE)/dev $(DONE)/local ## style, types, layers of imports, sizes
 	$(BIN)/ruff check .

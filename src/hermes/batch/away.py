@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -142,11 +142,14 @@ def _lock(path: Path) -> int | None:
 
 
 class AwayEngine:
-    """`engine` on a machine where the run's folder is not: rollouts get their workspaces from `workplace`."""
+    """`engine` on a machine where the run's folder is not: rollouts get their workspaces in `folder`; `note` is told
+    what of a `cwd` is left out."""
 
-    def __init__(self, engine: Engine, folder: RunFolder, settings: BatchSettings) -> None:
+    def __init__(
+        self, engine: Engine, folder: RunFolder, settings: BatchSettings, note: Callable[[str], object] | None = None
+    ) -> None:
         self._engine = engine
-        self._workplace = Workplace(folder, settings)
+        self._workplace = Workplace(folder, settings, note=note)
         self._left: dict[str, list[Path]] = {}
         self._gone: list[Path] = []
         self._news = anyio.Event()

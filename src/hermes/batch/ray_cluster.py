@@ -25,10 +25,14 @@ __all__ = ["OpenCluster", "open_cluster"]
 #: Joins a cluster; see `open_cluster`.
 OpenCluster = Callable[[str | None, int, Callable[[str], None]], AbstractAsyncContextManager[Sequence[Connect]]]
 
+#: Seconds in which the head of a cluster has to take a connection.
+CONNECTS = 5.0
 #: Seconds in which a cluster has to answer.
 ANSWERS = 30.0
 #: Seconds that an actor may wait for its place.
 PLACED = 50.0
+#: Bytes handed over at once: what is larger, Ray keeps in memory that all of a node share, and may write to its disk.
+PIECE = 65_536
 #: Seconds that a process gets to end with its link.
 PATIENCE = 0.5
 #: Seconds that leaving the cluster may take.
@@ -55,6 +59,7 @@ async def open_cluster(address: str | None, each: int, say: Callable[[str], None
             f"--ray_address={address}: a run takes part in the cluster and uses no client. Start it on one of the "
             "nodes (`ray start --address=HOST:PORT --num-cpus=0` makes this machine one), with --ray_address=HOST:PORT."
         )
+    await _answers(address)
     await _join(ray, address)
     try:
         nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= each]
@@ -82,6 +87,27 @@ def _ray() -> Any:
         ) from error
     logging.getLogger("ray").setLevel(logging.ERROR)
     return ray
+
+
+async def _answers(address: str) -> None:
+    """See that somebody listens there: Ray would try for minutes.
+
+    Raises:
+        UsageError: this is no address.
+        OperatorError: nobody does.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"--ray_address={address} is no address: write HOST:PORT.")
+    try:
+        with anyio.fail_after(CONNECTS):
+            stream = await anyio.connect_tcp(host.strip("[]"), int(port))
+            await stream.aclose()
+    except (OSError, TimeoutError) as error:
+        raise OperatorError(
+            f"nobody answers at {address}, where the Ray cluster should be ({error or 'no connection in time'}). It is "
+            "the address that `ray start --head` named."
+        ) from error
 
 
 async def _join(ray: Any, address: str) -> None:
@@ -184,7 +210,8 @@ class _Actor:
         self._closed = False
 
     async def send(self, data: bytes) -> None:
-        await _of(self._ray, self._actor.send.remote(data))
+        for begin in range(0, len(data), PIECE):
+            await _of(self._ray, self._actor.send.remote(data[begin : begin + PIECE]))
 
     async def receive(self) -> bytes:
         data: bytes = await _of(self._ray, self._actor.receive.remote())

@@ -178,9 +178,15 @@ async def _serve_away(
         if base_url != carried.base_url:
             raise OperatorError(f"a process away from its run would ask {base_url} instead of {carried.base_url}.")
         opener = BatchEngine(options, outpost.data_dir, number=0, sources=sources)
-        opener.announce(lambda text: out.put(wire.Said(text=text)))
+
+        def say(text: str) -> None:
+            out.put(wire.Said(text=text))
+
+        opener.announce(say)
         async with opener.open(settings) as inner:
-            engine = AwayEngine(inner, RunFolder(outpost.data_dir, settings.run_name), settings)
+            # all see the same folders: one of them remarks on it
+            note = say if begin.number == 0 else None
+            engine = AwayEngine(inner, RunFolder(outpost.data_dir, settings.run_name), settings, note)
             await _answer(engine, lines, out, (engine.clear,), outpost.journal)
             half_done = bool(engine.begun())
     finally:
