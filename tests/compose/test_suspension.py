@@ -17,8 +17,9 @@ import pytest
 
 from hermes.chat.stream import Narrator
 from hermes.compose import open_runtime
-from hermes.core.events import CredentialCooled, LoopStalled, RetryWaiting, StreamRestarted
+from hermes.core.events import CredentialCooled, LoopStalled, RetryWaiting, StreamRestarted, TaskPhase
 from hermes.core.result import TaskResult
+from hermes.core.views import TaskView
 from hermes.observe.transcript_text import lines_of
 from hermes.testing.faults import Stall
 from hermes.testing.lab import Lab
@@ -61,6 +62,9 @@ async def test_after_a_sleep_each_request_under_way_is_asked_again_by_the_same_k
     assert [(event.reason, event.attempt, event.seconds) for event in told] == [("suspended", 1, 0.0)] * 2
     assert len(lab.of(StreamRestarted)) == 2, "what came of the lost replies is taken back from whoever watched"
     assert not lab.of(CredentialCooled) and not lab.of(LoopStalled)
+    slept = lab.of(TaskPhase)
+    assert [event.slept for event in slept if event.slept] == [pytest.approx(3_600, abs=30)] * 2
+    assert all(result.elapsed < 600 for result in results) and {view.elapsed < 600 for view in _views(lab)} == {True}
     said = _said(lab)
     assert said == [
         "⏳ what was asked is asked again: nothing ran here for 60 min (the machine slept, or the process was "
@@ -69,6 +73,10 @@ async def test_after_a_sleep_each_request_under_way_is_asked_again_by_the_same_k
     ]
     (kept, _) = [each for each in lab.events if isinstance(each.event, RetryWaiting)]
     assert "asks again: nothing ran here for 60 min" in lines_of(kept)
+
+
+def _views(lab: Lab) -> list[TaskView]:
+    return list(lab.runtime.bus.tree.tasks.values())
 
 
 def _said(lab: Lab) -> list[str]:

@@ -59,5 +59,6 @@ def test_running_time_is_what_ran_over_all_processes_and_no_sleep() -> None:
     assert view.seconds(903.0) == 17.0
     tree.apply(told(1_000.0, TaskPhase(phase="model", slept=90.0)))
     assert view.seconds(1_002.0) == 26.0
+    assert view.lived == 15.0, "killed before it did anything more, it has lost none of what it ran"
     tree.apply(told(1_003.0, TaskSuspended(reason="the program is ending")))
     assert view.seconds(5_000.0) == view.lived == 27.0

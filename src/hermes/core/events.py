@@ -51,7 +51,7 @@ class TaskStarted(_Event, frozen=True, kw_only=True, tag="task.started"):
 class TaskPhase(_Event, frozen=True, kw_only=True, tag="task.phase"):
     """What a running task is doing where no other event says so: building, children, idle. That a turn, a call, a wait
     for the provider or for a person began says it as well. `slept` are seconds for which the whole process stood still
-    just before (a closed laptop, SIGSTOP); they count for no limit. Kept is only that a conversation rests (idle)."""
+    just before (a closed laptop, SIGSTOP); they count for no limit. These are kept, and that a conversation rests."""
 
     phase: str
     detail: str = ""
@@ -276,18 +276,19 @@ class ContextCompacted(_Event, frozen=True, kw_only=True, tag="context.compacted
 
 
 class ApprovalAsked(_Event, frozen=True, kw_only=True, tag="approval.asked"):
-    """A person is asked whether a call may run."""
+    """A person is asked whether a call may run; with `choices` (maybe none) it is what the model wants to know."""
 
     request: str
     tool: str
     what: str
     reason: str
     path: tuple[str, ...] = ()
+    choices: tuple[str, ...] | None = None
 
 
 class ApprovalAnswered(_Event, frozen=True, kw_only=True, tag="approval.answered"):
-    """A person, a rule or a policy decided. `by`: user, rule, policy, yolo, timeout. A person's yes has a `scope`:
-    once, session, always; `grants` are the rules that then hold."""
+    """A person, a rule or a policy decided. `by`: user, rule, policy, yolo, timeout. A yes of a person has a `scope`:
+    once, session, always; `grants` are the rules that then hold. What is open has an `answer`, empty if none came."""
 
     request: str
     tool: str
@@ -296,6 +297,7 @@ class ApprovalAnswered(_Event, frozen=True, kw_only=True, tag="approval.answered
     reason: str = ""
     scope: str = ""
     grants: tuple[dict[str, str], ...] = ()
+    answer: str | None = None
 
 
 class WorkspaceConflict(_Event, frozen=True, kw_only=True, tag="workspace.conflict"):
@@ -314,9 +316,7 @@ class WorkspaceEscaped(_Event, frozen=True, kw_only=True, tag="workspace.escaped
 
 class CardMoved(_Event, frozen=True, kw_only=True, tag="card.moved"):
     """The worker of a card ended its run: the card's state now, and the question or reason where it waits for a person.
-
-    `asks` says that a person has to answer before it goes on.
-    """
+    `asks`: a person has to answer before it goes on."""
 
     card: str
     status: str

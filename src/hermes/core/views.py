@@ -200,6 +200,7 @@ class TaskView:
         self.phase, self.phase_detail = event.phase, event.detail
         if event.slept and self.started_at is not None:
             self.started_at += event.slept
+            self.last_activity += event.slept
 
     def _quota(self, event: QuotaWaiting, at: float) -> None:
         if event.seconds <= 0:  # the wait is over

@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from hermes.core.events import TaskPhase
 from hermes.core.views import TreeView
 from hermes.runtime.diagnosis import diagnose, running_coroutines
 from hermes.runtime.standstill import SUSPENSION
@@ -59,14 +58,8 @@ class Deadlines:
                 if slept and task.started_at is not None:
                     task.started_at += slept
                     task.last_step += slept
-                    self._tell_sleep(task, slept)
                 self._check(task, now)
             self._running = None
-
-    def _tell_sleep(self, task: Task, slept: float) -> None:
-        view = self._tree.tasks.get(task.id)
-        phase, detail = (view.phase, view.phase_detail) if view is not None else ("", "")
-        task.emit(TaskPhase(phase=phase, detail=detail, slept=round(slept, 3)))
 
     def _check(self, task: Task, now: float) -> None:
         limits, view = task.spec.limits, self._tree.tasks.get(task.id)

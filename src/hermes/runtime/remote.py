@@ -23,7 +23,7 @@ from hermes.core.usage import TURN_ENDED, fold, stored_call
 from hermes.core.views import TaskView, TreeView
 from hermes.runtime.finding import find_session
 from hermes.runtime.outside import ADOPT, NOBODY, RELEASE
-from hermes.runtime.rows import fold_events, stored_result, suspend_lost
+from hermes.runtime.rows import fold_events, resting, stored_result, suspend_lost
 from hermes.runtime.unowned import end_cancelled
 from hermes.store.ops import InboxRow, MarkInbox, PutInbox, Store, TaskRow, Unit
 
@@ -173,7 +173,9 @@ class Remote:
             return result.elapsed
         if row.started_at is None:
             return 0.0
-        return view.lived if state == "suspended" else max(0.0, self.clock.now() - row.started_at)
+        if state == "suspended":
+            return view.lived
+        return max(0.0, self.clock.now() - (view.started_at or row.started_at))
 
     @staticmethod
     def _positions(rows: Sequence[TaskRow]) -> dict[str, int]:
@@ -196,7 +198,7 @@ class Remote:
         for session in ids:
             rows = await self.store.tasks(session)
             places = self._positions(rows)
-            used, resting = await self._used(session, rows), await self._resting(session, rows)
+            used, idle = await self._used(session, rows), await resting(self.store, session, rows)
             for row in rows:
                 if row.ended_at is None and row.owner not in alive:
                     alive[row.owner] = not await self.gone(row.owner)
@@ -207,7 +209,7 @@ class Remote:
                     state = "queued"
                 moment = row.ended_at if row.ended_at is not None else row.created_at
                 answer = self._row(row, state, places) | used[row.task_id]
-                if row.task_id in resting and row.ended_at is None:
+                if row.task_id in idle and row.ended_at is None:
                     answer["phase"] = "idle"
                 found.append((order.get(state, 3), -moment, answer))
         found.sort(key=lambda item: item[:2])
@@ -228,16 +230,6 @@ class Remote:
             under = end.subtree_usage if end is not None else line.subtree if line is not None else Usage()
             found[row.task_id] = short_use(own, under if row.task_id in parents else None)
         return found
-
-    async def _resting(self, session: str, rows: Sequence[TaskRow]) -> set[str]:
-        """Conversations of a session that wait for their person: nothing began since they came to rest."""
-        if all(row.parent_id is not None or row.ended_at is not None for row in rows):
-            return set()
-        rested, begun = [
-            {event.task_id: event.seq for event in await self.store.events_of_type(kind, session_id=session)}
-            for kind in ("task.phase", "turn.started")
-        ]
-        return {task_id for task_id, seq in rested.items() if seq > begun.get(task_id, 0)}
 
     def _row(self, row: TaskRow, state: str, places: dict[str, int]) -> Answer:
         result = stored_result(row)

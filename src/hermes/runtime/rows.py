@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from hermes.core.codec import decode_event, encode_json
-from hermes.core.events import Envelope, TaskEnded, TaskQueued, TaskSuspended
+from hermes.core.events import Envelope, TaskEnded, TaskPhase, TaskQueued, TaskSuspended
 from hermes.core.messages import plain_text
 from hermes.core.result import TaskResult, async_status
 from hermes.core.scope import CallKey
@@ -16,7 +16,16 @@ from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
 from hermes.store.ops import Store, TaskRow
 
-__all__ = ["ended_event", "fold_events", "queued_event", "stored_result", "stored_spec", "suspend_lost", "task_row"]
+__all__ = [
+    "ended_event",
+    "fold_events",
+    "queued_event",
+    "resting",
+    "stored_result",
+    "stored_spec",
+    "suspend_lost",
+    "task_row",
+]
 
 #: Characters of a goal that stand in a row and in an event; the whole is in the specification.
 GOAL_CHARS = 2_000
@@ -104,6 +113,19 @@ async def fold_events(store: Store, session_id: str, rows: Sequence[TaskRow], tr
                     )
                 )
         after = events[-1].seq
+
+
+async def resting(store: Store, session_id: str, rows: Sequence[TaskRow]) -> set[str]:
+    """Conversations of a session, whose tasks are `rows`, that wait for their person: none began to work since."""
+    if all(row.parent_id is not None or row.ended_at is not None for row in rows):
+        return set()
+    begun = {turn.task_id: turn.seq for turn in await store.events_of_type("turn.started", session_id=session_id)}
+    found = set()
+    for row in await store.events_of_type("task.phase", session_id=session_id):
+        event = decode_event(row.body)
+        if isinstance(event, TaskPhase) and event.phase == "idle" and row.seq > begun.get(row.task_id, 0):
+            found.add(row.task_id)
+    return found
 
 
 def stored_spec(row: TaskRow) -> TaskSpec:

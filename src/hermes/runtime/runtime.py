@@ -44,13 +44,14 @@ from hermes.runtime.task import Task
 from hermes.runtime.watchdog import Watchdog
 from hermes.store.ops import AddSession, AddTask, EventRow, Op, SessionRow, Store, Unit
 
-__all__ = ["Runtime", "running", "tune_collector"]
+__all__ = ["Runtime", "running", "tell_slept", "tune_collector"]
 
 #: Events that are kept, with their names. Entries are the history itself and stand there.
 _KEPT: dict[type[Any], str] = {
     kind: str(kind.__struct_config__.tag) for kind in EVENT_TYPES if kind not in EPHEMERAL and kind is not EntryAdded
 }
-#: Phases are for whoever watches, except the one in which another process finds a conversation.
+#: Phases are for whoever watches, except what another process has to know: that a conversation rests, and for how long
+#: nothing ran.
 _KEPT[TaskPhase] = "task.phase"
 
 
@@ -83,7 +84,7 @@ class Runtime:
     def _keep(self, envelope: Envelope) -> None:
         """Keep an event in the log."""
         event = envelope.event
-        if type(event) is TaskPhase and not self._rests(envelope, event):
+        if type(event) is TaskPhase and not event.slept and not self._rests(envelope, event):
             return
         body = encode_event(event)
         if not _is_ours(event):
@@ -194,6 +195,7 @@ async def running(
     async with anyio.create_task_group() as group:
         runtime.supervisor.start(group)
         if standstill is not None:
+            standstill.noticed.append(lambda seconds: tell_slept(runtime, seconds))
             group.start_soon(Watchdog(lambda seconds, where: _stalled(runtime, seconds, where), standstill).run)
         for each in beside:
             group.start_soon(each)
@@ -221,6 +223,16 @@ def _stalled(runtime: Runtime, seconds: float, where: str) -> None:
     running_tasks = [task for task in runtime.supervisor.tasks.values() if not task.ended]
     if running_tasks:
         running_tasks[0].emit(LoopStalled(seconds=seconds, where=where))
+
+
+def tell_slept(runtime: Runtime, seconds: float) -> None:
+    """Tell everyone that nothing ran for `seconds`, which count for no task that works. It belongs into the log:
+    whoever takes a task up later reckons from there how long it has run."""
+    views = runtime.bus.tree.tasks
+    for task in list(runtime.supervisor.tasks.values()):
+        view = views.get(task.id)
+        if not task.ended and view is not None and view.state == "running" and view.phase != "idle":
+            task.emit(TaskPhase(phase=view.phase, detail=view.phase_detail, slept=round(seconds, 3)))
 
 
 def tune_collector() -> None:

@@ -130,7 +130,7 @@ def _result(
         summary=left.text,
         error=text,
         partial=True,
-        elapsed=max(0.0, view.last_activity - row.started_at) if row.started_at is not None else 0.0,
+        elapsed=view.lived,
         api_calls=view.api_calls,
         usage=view.usage,
         subtree_usage=tree.subtree_usage(row.task_id),
