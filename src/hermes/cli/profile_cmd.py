@@ -9,13 +9,14 @@ import os
 from typing import Any
 
 import click
-import msgspec
 
 from hermes.chat.render import printable
-from hermes.cli.options import GlobalOptions, home_of, open_sources, options_of, refused
+from hermes.cli.options import home_of, options_of, refused
+from hermes.cli.profile_moving import alias, alias_of, export, import_, rename
+from hermes.cli.profile_parts import check_idle, named_profile, runs_on, standing
 from hermes.cli.screens import print_json, rows
-from hermes.config import Home, find_home
-from hermes.config.home import DEFAULT_PROFILE, check_profile_name, profile_names, unknown_profile
+from hermes.config import find_home
+from hermes.config.home import DEFAULT_PROFILE, check_profile_name, profile_names
 from hermes.config.profiles import (
     change_profile,
     choose_profile,
@@ -24,74 +25,10 @@ from hermes.config.profiles import (
     heirs,
     read_profile,
 )
-from hermes.core.errors import HermesError, OperatorError, UsageError
-from hermes.credentials.sources import NotConfigured
-from hermes.kanban.home import busy_cards
-from hermes.store.hosting import host_alive
-from hermes.store.owner import living_owners
 
-__all__ = ["Standing", "profile", "standing"]
+__all__ = ["profile"]
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A profile and what it would run on now. `trouble` says why it cannot run, empty if it can."""
-
-    name: str
-    active: bool
-    path: str
-    description: str
-    inherits: str | None
-    model: str = ""
-    provider: str = ""
-    server: str = ""
-    key: str = ""
-    model_from: str = ""
-    persona: bool = False
-    trouble: str = ""
-
-
-def standing(home: Home, active: str, options: GlobalOptions) -> Standing:
-    """What is written of a profile and what it would run on. Never raises for what is wrong with it."""
-    whose = msgspec.structs.replace(options, profile=home.profile, model="", provider="")
-    known: dict[str, Any] = {"name": home.profile, "active": home.profile == active, "path": str(home.path)}
-    try:
-        written = read_profile(home)
-        known |= {"description": written.description, "inherits": written.inherits}
-        sources = open_sources(whose)
-        sources.loaded.require()
-        endpoint = sources.endpoint()
-    except HermesError as error:
-        known = {"description": "", "inherits": None, **known}
-        why = "neither a key nor a server is configured" if isinstance(error, NotConfigured) else str(error)
-        return Standing(**known, persona=home.persona_file.is_file(), trouble=why)
-    return Standing(
-        **known,
-        model=endpoint.model,
-        provider=endpoint.provider,
-        server=endpoint.base_url,
-        key=endpoint.key_source,
-        model_from=sources.loaded.sources["model.default"],
-        persona=bool(sources.loaded.persona),
-    )
-
-
-def _runs_on(found: Standing) -> str:
-    if found.trouble:
-        return f"nothing yet: {found.trouble}"
-    source = "" if found.model_from == "default" else f" ({found.model_from})"
-    place = f"{found.provider}, {found.server}" if found.server else found.provider
-    return f"{found.model or 'the one model of its server'}{source} at {place}, key: {found.key}"
-
-
-def _named(context: click.Context, name: str | None) -> Home:
-    here = home_of(context)
-    if name is None:
-        return here
-    if name not in profile_names(here.root):
-        raise UsageError(unknown_profile(name, profile_names(here.root)))
-    return here.of(name)
 
 
 @click.group(
@@ -123,7 +60,7 @@ def create(
     context: click.Context, /, name: str, description: str, clone: bool, clone_from: str | None, as_json: bool, **_: Any
 ) -> None:
     """Make a profile. Model, providers and keys are those of the profile in use, until it has its own."""
-    origin = _named(context, clone_from)
+    origin = named_profile(context, clone_from)
     description = " ".join(description.split())
     home = create_profile(origin, name, description=description, clone=clone or clone_from is not None)
     found = standing(home, home_of(context).profile, options_of(context))
@@ -131,7 +68,7 @@ def create(
         print_json(found)
         return
     click.echo(f"created {name} in {home.path}")
-    click.echo(f"  runs on {printable(_runs_on(found))}")
+    click.echo(f"  runs on {printable(runs_on(found))}")
     if found.trouble:
         click.echo(
             f"hermes: {name} has nothing to run on; `hermes setup` for all, `hermes -p {name} setup` for it alone",
@@ -164,7 +101,7 @@ def list_(context: click.Context, /, as_json: bool) -> None:
 @click.pass_context
 def show(context: click.Context, /, name: str | None, as_json: bool) -> None:
     """Show a profile (the one in use): its folder, what it runs on, what it inherits."""
-    home = _named(context, name)
+    home = named_profile(context, name)
     found = standing(home, home_of(context).profile, options_of(context))
     if as_json:
         print_json(found)
@@ -173,9 +110,10 @@ def show(context: click.Context, /, name: str | None, as_json: bool) -> None:
         ("profile", found.name + (" (in use)" if found.active else "")),
         ("good at", found.description or "(no description set)"),
         ("folder", found.path),
-        ("runs on", _runs_on(found)),
+        ("runs on", runs_on(found)),
         ("inherits", f"from {found.inherits}: model, providers, keys" if found.inherits else "nothing"),
         ("settings", str(home.config_file) if home.config_file.is_file() else "none of its own"),
+        ("alias", str(alias_of(home) or "none")),
         ("persona", str(home.persona_file) if found.persona else f"none ({home.persona_file} would be it)"),
     ]
     click.echo(rows(table, indent=""))
@@ -206,7 +144,7 @@ def use(context: click.Context, /, name: str, as_json: bool) -> None:
 @click.pass_context
 def describe(context: click.Context, /, name: str | None, text: str | None, as_json: bool) -> None:
     """Print what a profile is good at, or set it. Whoever gives out work reads this."""
-    home = _named(context, name)
+    home = named_profile(context, name)
     if text is not None:
         found = change_profile(home, description=" ".join(text.split()), description_auto=False)
     else:
@@ -224,9 +162,9 @@ def describe(context: click.Context, /, name: str | None, text: str | None, as_j
 @click.pass_context
 def delete(context: click.Context, /, name: str, yes: bool, as_json: bool) -> None:
     """Delete a profile with its settings, keys and sessions. Refused while it works on a card or is open somewhere."""
-    home = _named(context, name)
+    home = named_profile(context, name)
     if home.profile != DEFAULT_PROFILE and not heirs(home):
-        _check_idle(context, home)
+        check_idle(context, home)
         if not yes and not as_json:
             click.confirm(f"Delete {home.path} with all sessions of {name}?", abort=True)
     delete_profile(home)
@@ -236,19 +174,5 @@ def delete(context: click.Context, /, name: str, yes: bool, as_json: bool) -> No
         click.echo(f"deleted {name} ({home.path})")
 
 
-def _check_idle(context: click.Context, home: Home) -> None:
-    loaded = open_sources(msgspec.structs.replace(options_of(context), profile=DEFAULT_PROFILE)).loaded
-    running, waiting = busy_cards(loaded.home, loaded.settings, home.profile)
-    if running:
-        raise OperatorError(
-            f"{home.profile} works on {', '.join(running[:3])}{', …' if len(running) > 3 else ''}: "
-            f"`hermes kanban archive {running[0]}` or `block` stops it, or let it end. Nothing was deleted."
-        )
-    if living_owners(home.path) or host_alive(home.path):
-        raise OperatorError(f"{home.profile} is open in another terminal or runs in the background: end it first.")
-    if waiting:
-        click.echo(
-            f"hermes: {len(waiting)} open cards stay with {home.profile} ({waiting[0]}, …) and are not worked on until "
-            "they are given to another: hermes kanban assign CARD NAME",
-            err=True,
-        )
+for _command in (rename, export, import_, alias):
+    profile.add_command(_command)

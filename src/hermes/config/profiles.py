@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 
 import msgspec
 
@@ -23,10 +24,12 @@ __all__ = [
     "choose_profile",
     "create_profile",
     "delete_profile",
+    "fill_profile",
     "heirs",
     "private_paths",
     "read_persona",
     "read_profile",
+    "rename_profile",
 ]
 
 #: Names that would be mistaken for something else.
@@ -141,6 +144,51 @@ def delete_profile(home: Home) -> None:
             raise OperatorError(f"cannot delete {error.filename or home.path}: {error.strerror}.") from error
         if (read_text(home.chosen_file) or "").strip() == home.profile:
             home.chosen_file.unlink(missing_ok=True)
+
+
+def rename_profile(home: Home, name: str) -> Home:
+    """Give a profile another name; those that inherit from it, and the choice for good, follow. Nobody may use it.
+
+    Raises:
+        UsageError: it is the default one, or the new name cannot be one.
+        OperatorError: the folder cannot be moved.
+    """
+    if home.profile == DEFAULT_PROFILE:
+        raise UsageError("the profile default cannot be renamed: it is the home itself.")
+    check_profile_name(name)
+    if name in _RESERVED or name == DEFAULT_PROFILE:
+        raise UsageError(f"{name!r} cannot be the name of a profile: it is reserved. Choose another one.")
+    target = home.of(name)
+    followers = heirs(home)
+    with locked(home.path.parent / ".lock"):
+        if target.path.exists():
+            raise UsageError(f"there is a profile {name!r} already ({target.path}). Nothing was changed.")
+        try:
+            home.path.rename(target.path)
+        except OSError as error:
+            raise OperatorError(f"cannot move {home.path} to {target.path}: {error.strerror}.") from error
+        if (read_text(home.chosen_file) or "").strip() == home.profile:
+            write_file(home.chosen_file, f"{name}\n", mode=0o600, keep=False)
+    for each in followers:
+        change_profile(home.of(each), inherits=name)
+    return target
+
+
+def fill_profile(home: Home, files: Mapping[str, str]) -> None:
+    """Write files into a profile that was just made (`profile_bundle`); its inheritance stays.
+
+    Raises:
+        OperatorError: one cannot be written; the profile is removed.
+    """
+    try:
+        for name, text in files.items():
+            if name != home.profile_file.name:
+                target = home.path / name
+                home.prepare(target.parent)
+                write_file(target, text, mode=0o600, keep=False)
+    except BaseException:
+        shutil.rmtree(home.path, ignore_errors=True)
+        raise
 
 
 def choose_profile(home: Home) -> None:
