@@ -437,3 +437,46 @@ async def test_siblings_with_folders_of_their_own_do_not_meet(tmp_path: Path, vi
         assert lab.of(WorkspaceConflict) == []
     assert answers(asked_by(model, "early")[-1])[0]["output"] == "11\n"
     assert answers(asked_by(model, "later")[-1])[0]["output"] == "22\n"
+
+
+def resumed(folder: Path) -> Task:
+    """A task without a workspace of its own that goes on."""
+    spec, scope = SimpleNamespace(isolation=None), SimpleNamespace(workspace=str(folder))
+    return cast(Task, SimpleNamespace(spec=spec, scope=scope, history=object()))
+
+
+async def test_a_crowd_that_goes_on_in_one_folder_shares_a_look_at_it(tmp_path: Path) -> None:
+    held: list[int] = []
+
+    class Counting:
+        def hold(self) -> None:
+            held.append(1)
+
+        def release(self) -> None:
+            pass
+
+    workspaces = Workspaces(tmp_path / "own", Counting())
+    async with anyio.create_task_group() as group:
+        for _ in range(50):
+            group.start_soon(workspaces.make, resumed(tmp_path))
+    assert len(held) == 1
+    await workspaces.make(resumed(tmp_path))
+    assert len(held) == 2  # nothing is remembered
+
+
+async def test_who_shares_a_look_that_is_cancelled_looks_itself(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "own")
+    missing = tmp_path / "gone"
+    failed: list[str] = []
+
+    async def go_on() -> None:
+        with pytest.raises(OperatorError) as caught:
+            await workspaces.make(resumed(missing))
+        failed.append(str(caught.value))
+
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            group.start_soon(go_on)
+            await workspaces.make(resumed(missing))
+    assert len(failed) == 1 and failed[0].startswith("workspace_missing")

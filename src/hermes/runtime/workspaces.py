@@ -29,6 +29,14 @@ from hermes.runtime.task import Task
 __all__ = ["Workspaces"]
 
 
+class _Look:
+    """A look at a folder that is under way; `found` is None where it came to nothing."""
+
+    def __init__(self) -> None:
+        self.over = anyio.Event()
+        self.found: bool | None = None
+
+
 class Workspaces:
     """Makes the workspaces of one home below `root`."""
 
@@ -37,6 +45,7 @@ class Workspaces:
         self._hold = hold
         self._locks: dict[str, anyio.Lock] = {}
         self._making: dict[str, anyio.Event] = {}
+        self._looks: dict[str, _Look] = {}
 
     async def plan(self, mode: WorkspaceMode, origin: str, task_id: str) -> tuple[str, Isolation | None, list[str]]:
         """Where a task will work that stands for `origin`: (workspace, how it is its own, notes for the caller).
@@ -99,8 +108,19 @@ class Workspaces:
         return self._locks.setdefault(isolation.repository, anyio.Lock()) if isolation.repository else anyio.Lock()
 
     async def _is_folder(self, path: str) -> bool:
-        with held(self._hold):
-            return await anyio.to_thread.run_sync(os.path.isdir, path)
+        """Whether a folder is there. A crowd that goes on in one folder shares a look, which takes a thread."""
+        while (under_way := self._looks.get(path)) is not None:
+            await under_way.over.wait()
+            if under_way.found is not None:
+                return under_way.found
+        look = self._looks[path] = _Look()
+        try:
+            with held(self._hold):
+                look.found = found = await anyio.to_thread.run_sync(os.path.isdir, path)
+            return found
+        finally:
+            del self._looks[path]
+            look.over.set()
 
     async def settle(self, task: Task) -> WorkspaceReport | None:
         """What became of the task's workspace; an empty one is removed. None for one that it shares."""
