@@ -17,7 +17,7 @@ import pytest
 from hermes.core.errors import OperatorError, TryLater
 from hermes.credentials import find_keys, read_auth_file
 from hermes.credentials.auth_change import add_entry, clear_marks, remove_entry, set_priority, write_marks
-from hermes.credentials.pool import Credential
+from hermes.credentials.pool import Credential, CredentialPool
 
 NOW = 1_700_000_000.0
 FOREIGN = {
@@ -79,6 +79,21 @@ def test_a_key_that_was_added_is_found_and_one_that_rests_says_so(tmp_path: Path
     assert (record.rests_until, record.reason, record.requests) == (NOW + 60, "billing", 7)
     assert clear_marks(path, "openrouter", [name]) == 1 and clear_marks(path, "openrouter", [name]) == 0
     assert read_auth_file(path)[1].reason == ""
+
+
+def test_a_rest_that_was_guessed_is_known_as_such_by_the_next_process(tmp_path: Path) -> None:
+    path = tmp_path / "auth.json"
+    name, _ = add_entry(path, "openrouter", "sk-two-0123456789")
+    for named in (False, True):
+        write_marks(path, [mark(name, reason="rate_limit", rests_until=NOW + 60, named=named)], NOW)
+        (entry,) = read_auth_file(path)
+        assert (entry.rests_until, entry.named) == (NOW + 60, named)
+        pool = CredentialPool(now=lambda: NOW)
+        pool.add("openrouter", [mark(name, reason="rate_limit", rests_until=entry.rests_until, named=entry.named)])
+        # nobody but the provider knows when it may be used again: if it named no time, it is asked
+        assert pool.lease("openrouter").wait == (60.0 if named else 0.0)
+    clear_marks(path, "openrouter", [name])
+    assert "reset_guessed" not in path.read_text()
 
 
 def test_a_key_of_a_variable_is_marked_without_its_secret(tmp_path: Path) -> None:

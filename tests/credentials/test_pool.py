@@ -54,6 +54,18 @@ def test_round_robin_least_used_and_random() -> None:
     assert drawn.lease("p").id == "b"
 
 
+def test_a_key_that_answers_in_a_rest_that_was_guessed_rests_no_more() -> None:
+    pool = pool_of("a", "b")
+    before = pool.lease("p")
+    for lease in (before, pool.lease("p", avoid={"a"})):
+        lease.limited(None)
+    assert not before.succeeded()  # it was sent before the refusal: that says nothing of the time since
+    assert pool.status("p")[0].reason == "rate_limit"
+    probe = pool.lease("p")
+    assert (probe.id, probe.wait) == ("a", 0.0) and probe.succeeded()
+    assert [key.reason for key in pool.status("p")] == ["", "rate_limit"] and not probe.succeeded()
+
+
 def test_a_word_that_is_no_strategy_means_the_first_key() -> None:
     assert pool_of("a", "b", strategy="quota_aware").lease("p").id == "a"
 

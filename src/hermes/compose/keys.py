@@ -76,6 +76,7 @@ def credential_of(key: Key) -> Credential:
         source=entry.source or "manual",
         priority=entry.priority,
         rests_until=entry.rests_until,
+        named=entry.named,
         reason=entry.reason,
         requests=entry.requests,
         renewable=entry.renewable,

@@ -44,6 +44,7 @@ _MARKS = (
     "last_error_reason",
     "last_error_message",
     "last_error_reset_at",
+    "reset_guessed",
     "failure_reason",
 )
 
@@ -202,6 +203,9 @@ def _put(entry: Entry, mark: Credential, now: float) -> None:
     entry["last_error_code"] = _CODES[mark.reason]
     entry["last_error_reason"] = mark.reason
     entry["last_error_reset_at"] = round(mark.rests_until, 3)
+    entry.pop("reset_guessed", None)
+    if not mark.named:  # our own guess, which holds nobody back where no other key is left
+        entry["reset_guessed"] = True
 
 
 def _maps(entries: Iterable[Any]) -> list[Entry]:

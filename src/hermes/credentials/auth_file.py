@@ -29,8 +29,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One credential; `provider` as the file names it (`openrouter`, `custom:<name>`). Only `usable` ones are sent.
 
     An entry whose `source` is `env:NAME` holds no secret, only marks. `rests_until` is seconds since the epoch, 0 for a
-    key that does not rest; `reason` says why it rests. A `renewable` one is renewed before `expires_at` (0: unknown);
-    one that is `logged_out` has no secret left. A login of ours is renewed at `token_url`.
+    key that does not rest; it is `named` unless this program guessed it; `reason` says why it rests. A `renewable` one
+    is renewed at `token_url` before `expires_at` (0: unknown); one that is `logged_out` has no secret left.
     """
 
     provider: str
@@ -42,6 +42,7 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     priority: int = 0
     rests_until: float = 0.0
+    named: bool = True
     reason: Literal["", "rate_limit", "billing", "auth", "dead"] = ""
     requests: int = 0
     kind: str = "api_key"
@@ -139,6 +140,7 @@ def _entries(provider: str, entry: dict[str, Any]) -> list[PoolEntry]:
             source=source,
             priority=_priority(entry),
             rests_until=until,
+            named=entry.get("reset_guessed") is not True,
             reason=reason,
             requests=int(read_moment(entry, "request_count")),
             kind=kind,

@@ -43,8 +43,8 @@ class Cooldowns(msgspec.Struct, frozen=True, kw_only=True):
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """One key. `id` is unique in its provider, `source` says where it came from (`manual`, `env:NAME`), `provider` is
-    the one of the file; `rests_until` is seconds since the epoch, `requests` how often it was used before. One
-    that is `renewable` belongs to a login and runs out at `expires_at` (0: unknown)."""
+    the one of the file; `rests_until` is seconds since the epoch, `named` if the provider named it, `requests` how
+    often it was used before. One that is `renewable` belongs to a login and runs out at `expires_at` (0: unknown)."""
 
     id: str
     label: str
@@ -53,6 +53,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     priority: int = 0
     rests_until: float = 0.0
+    named: bool = True
     reason: Reason = ""
     requests: int = 0
     renewable: bool = False
@@ -81,7 +82,7 @@ class _Key:
         self.credential = credential
         self.rests_until = credential.rests_until
         self.reason: Reason = credential.reason
-        self.named = credential.rests_until > 0
+        self.named = credential.rests_until > 0 and credential.named
         self.requests = credential.requests
         self.uses = 0
         self.leases: set[str] = set()
@@ -99,11 +100,12 @@ class Lease:
     The marks act on this key and on twins with the same secret.
     """
 
-    __slots__ = ("_key", "_ring", "wait")
+    __slots__ = ("_key", "_probes", "_ring", "wait")
 
-    def __init__(self, ring: _Ring, key: _Key, wait: float) -> None:
+    def __init__(self, ring: _Ring, key: _Key, wait: float, *, probes: bool = False) -> None:
         self._ring = ring
         self._key = key
+        self._probes = probes  # it is asked with although it rests
         self.wait = wait
 
     def __repr__(self) -> str:
@@ -140,9 +142,9 @@ class Lease:
         """Refusals for the rate since the key was last accepted."""
         return self._key.strikes
 
-    def succeeded(self) -> None:
-        """The provider accepted the key."""
-        self._ring.accepted(self._key)
+    def succeeded(self) -> bool:
+        """The provider accepted the key; returns whether that ended a rest that was guessed."""
+        return self._ring.accepted(self._key, probed=self._probes)
 
     def limited(self, retry_after: float | None) -> Rest:
         """Refused for the rate; `retry_after` are the seconds the provider named."""
@@ -208,7 +210,7 @@ class _Ring:
             self.holders[affinity] = key
             key.leases.add(affinity)
         key.uses += wait <= 0
-        return Lease(self, key, wait)
+        return Lease(self, key, wait, probes=wait <= 0 and key.rests_until > 0 and key.remaining(self.now()) > 0)
 
     def _picked(self, free: list[_Key]) -> _Key:
         if self._strategy == "random":
@@ -222,12 +224,17 @@ class _Ring:
             return key
         return min(free, key=lambda key: len(key.leases))  # the first where none has a lease: the keys stand in order
 
-    def accepted(self, key: _Key) -> None:
-        """A request went through: the refusals before it count no more."""
+    def accepted(self, key: _Key, *, probed: bool = False) -> bool:
+        """A request went through: the refusals before it count no more. `probed`: it was sent in the rest of the key,
+        which was too long then; returns whether that ended it."""
+        ended = False
         for twin in self._twins(key):
             twin.strikes = 0
-            if twin.reason and twin.remaining(self.now()) <= 0:
+            rests = bool(twin.reason) and twin.remaining(self.now()) > 0
+            if twin.reason and (not rests or probed):
                 twin.reason, twin.rests_until, twin.named, twin.marked = "", 0.0, False, True
+                ended = ended or rests
+        return ended
 
     def limited(self, key: _Key, retry_after: float | None) -> Rest:
         """Let a key rest as long as was named, else longer with each refusal in a row."""
@@ -260,6 +267,7 @@ class _Ring:
         return msgspec.structs.replace(
             key.credential,
             rests_until=key.rests_until if key.reason else 0.0,
+            named=key.named,
             reason=key.reason,
             requests=key.requests + key.uses,
         )

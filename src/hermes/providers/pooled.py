@@ -62,7 +62,7 @@ class KeyLease(Protocol):
     def renewable(self) -> bool: ...
     @property
     def stale(self) -> bool: ...
-    def succeeded(self) -> None: ...
+    def succeeded(self) -> bool: ...
     def limited(self, retry_after: float | None) -> KeyRest: ...
     def denied(self, *, dead: bool = False) -> KeyRest: ...
     def spent(self, retry_after: float | None = None) -> KeyRest: ...
@@ -212,8 +212,8 @@ class _PooledStream:
             except ModelError as error:
                 await self._failed(error)
                 continue
-            if not self._accepted:
-                self._accept()
+            if not self._accepted and self._accept():
+                await self._pooled.keys.keep()
             return delta
 
     def ready(self) -> Sequence[Delta]:
@@ -298,11 +298,13 @@ class _PooledStream:
             retry_after=wait,
         )
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Note that the provider takes the request; returns whether the file has to know."""
         self._accepted = True
         if self._lease is not None and self._limit is not None and self._permit is not None:
             self._limit.answered(self._permit)
-            self._lease.succeeded()
+            return self._lease.succeeded()
+        return False
 
     # -- after a failure --------------------------------------------------------------------------------------------
 
