@@ -87,8 +87,12 @@ def check_out(folder: Path, target: Path) -> bool:
 
 def borrowed(workspace: Path) -> tuple[str, ...]:
     """Directories beside a workspace that its checkout borrows from; to be asked before a command runs in it."""
+    alternates = f"{workspace}/.git/objects/info/alternates"
     try:
-        line = (workspace / ".git" / "objects" / "info" / "alternates").read_text(encoding="utf-8").strip()
+        if not os.path.isfile(alternates):
+            return ()
+        with open(alternates, encoding="utf-8") as file:
+            line = file.read(4096).strip()
     except (OSError, ValueError):
         return ()
     objects = Path(os.path.normpath(workspace / ".git" / "objects" / line))

@@ -89,13 +89,8 @@ class Workplace:
     async def clear(self, gone: Sequence[Path]) -> None:
         """Remove folders that nobody works in any more."""
         if gone:
-            await self._threads.run(_remove_all, gone)
+            await self._threads.run(remove, *gone)
 
 
 def _working(request: RolloutRequest, workspace: Path) -> RolloutRequest:
     return msgspec.structs.replace(request, workspace=str(workspace), borrows=borrowed(workspace))
-
-
-def _remove_all(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        remove(folder)

@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 from hermes.batch.checkout import Uncheckable, check_out
@@ -18,6 +19,8 @@ __all__ = ["WorkspaceError", "prepare", "remove", "share"]
 
 
 _MIB = 1024 * 1024
+#: Folders that one program removes.
+_AT_ONCE = 200
 #: Of Linux: share the blocks of a file (linux/fs.h).
 _FICLONE = 0x40049409
 
@@ -71,9 +74,22 @@ def prepare(
     return target
 
 
-def remove(path: Path) -> None:
-    """Remove a workspace; what cannot be removed now goes with the folder of all workspaces at the end of the run."""
-    shutil.rmtree(path, ignore_errors=True)
+def remove(*paths: Path) -> None:
+    """Remove folders; what cannot be removed now goes with the folder of all workspaces at the end of the run.
+
+    By `rm` where there is one: hundreds of calls of the system from here, each of which lets the interpreter go and
+    waits for it again, take four times as long and hold up everything else.
+    """
+    program = shutil.which("rm")
+    for start in range(0, len(paths), _AT_ONCE):
+        some = [str(path) for path in paths[start : start + _AT_ONCE]]
+        if program is not None:
+            subprocess.run(
+                [program, "-rf", "--", *some], stdin=subprocess.DEVNULL, capture_output=True, check=False, env={}
+            )
+        for path in some:
+            if os.path.lexists(path):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 class _TooLarge(Exception):
