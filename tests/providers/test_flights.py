@@ -64,6 +64,7 @@ async def test_a_request_under_way_is_dropped_and_asked_again_once_whatever_it_h
         assert again.usage.estimated is (step.reply is not None), "what a lost attempt had brought was paid"
         assert folded(came).text == "whole" and server.count == 2
         assert virtual_clock.elapsed < 62
+        assert not session.flights.under_way, "nothing is kept of requests that are over"
 
 
 async def test_what_waits_between_two_chunks_is_dropped_with_its_next_read(virtual_clock: VirtualClock) -> None:

@@ -26,7 +26,7 @@ class Flights:
     """The requests of one event loop that wait for their server."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Flight, asyncio.Task[object]] = {}
+        self.under_way: set[Flight] = set()
         self.drops = 0
         self.seconds = 0.0
 
@@ -34,16 +34,20 @@ class Flights:
         """Drop every request that is under way, as nothing ran for `seconds`. Call it on the event loop."""
         self.drops += 1
         self.seconds = seconds
-        for task in self._waiting.values():
-            task.cancel()
+        for flight in self.under_way:
+            if flight.waiting is not None:
+                flight.waiting.cancel()
 
 
 class Flight:
-    """One request, from its first step to the end of its answer. Used by one task at a time."""
+    """One request, from its first step to `end`. Used by one task at a time."""
+
+    __slots__ = ("_drops", "_flights", "waiting")
 
     def __init__(self, flights: Flights) -> None:
+        self.waiting: asyncio.Task[object] | None = None  # for its server, and may be cancelled
         self._flights = flights
-        self._drops: int | None = None
+        self._drops = -1
 
     async def step(self, advance: Callable[[], Awaitable[None]]) -> None:
         """Wait for one step of the request.
@@ -52,23 +56,25 @@ class Flight:
             Dropped: it was dropped, now or since the last step.
         """
         flights = self._flights
-        if self._drops is None:
+        if self._drops != flights.drops:
+            if self._drops >= 0:
+                raise Dropped(flights.seconds)
             self._drops = flights.drops
-        if flights.drops != self._drops:
-            raise Dropped(flights.seconds)
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("only a task can wait")
-        before = task.cancelling()
-        flights._waiting[self] = task
+            flights.under_way.add(self)
+        self.waiting = task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
         try:
             await advance()
         except BaseException as error:
-            if flights.drops == self._drops:
+            if task is None or flights.drops == self._drops:
                 raise
             left = task.uncancel() if task.cancelling() > before else before
             if isinstance(error, asyncio.CancelledError) and left > before:  # from outside as well: that counts
                 raise
             raise Dropped(flights.seconds) from None
         finally:
-            del flights._waiting[self]
+            self.waiting = None
+
+    def end(self) -> None:
+        """The request is over. May be called twice."""
+        self._flights.under_way.discard(self)

@@ -337,6 +337,7 @@ class _HttpStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._flight.end()
         body, self._body = self._body, None
         if body is None:
             return
