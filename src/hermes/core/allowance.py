@@ -128,7 +128,7 @@ class Allowance:
         """How long a reply may be by the tightest limit of the chain; `held`: what others set aside counts as used."""
         found: _Tightest | None = None
         pays = self._profile.price_input is not None and self._profile.price_output is not None
-        for budget in self._budget.chain():
+        for budget in self._budget.capped():
             limits = budget.limits
             if limits.tokens is not None:
                 used = budget.tokens if held else budget.tokens - budget.held_tokens

@@ -88,14 +88,24 @@ class Budget:
         self.held_tokens = 0
         self.held_cost = 0.0
         self.on_warning = warn
-        self._warned: set[tuple[str, LimitKind]] = set()
-        self._told: set[LimitKind] = set()
+        # Nearly no task is ever warned: a set for each would be a hundredth of its memory.
+        self._warned: frozenset[tuple[str, LimitKind]] = frozenset()
+        self._told: frozenset[LimitKind] = frozenset()
         self._freed: anyio.Event | None = None
         self._chain: tuple[Budget, ...] = (self, *parent.chain()) if parent is not None else (self,)
+        self._changes = 0  # of limits under this root
+        self._capped: tuple[int, tuple[Budget, ...]] = (-1, ())  # after how many of these it was found
 
     def chain(self) -> tuple[Budget, ...]:
         """This budget and its ancestors up to the root."""
         return self._chain
+
+    def capped(self) -> tuple[Budget, ...]:
+        """The budgets of the chain that limit what is charged to all of it; mostly none."""
+        changes = self._chain[-1]._changes
+        if self._capped[0] != changes:
+            self._capped = (changes, tuple([budget for budget in self._chain if _caps(budget.limits)]))
+        return self._capped[1]
 
     @property
     def root(self) -> Budget:
@@ -117,7 +127,7 @@ class Budget:
 
     def limited(self) -> bool:
         """Whether tokens or money are limited anywhere in the chain."""
-        for budget in self._chain:
+        for budget in self.capped():
             if budget.limits.tokens is not None or budget.limits.cost_usd is not None:
                 return True
         return False
@@ -130,7 +140,8 @@ class Budget:
     def change(self, limits: Limits) -> None:
         """Put other limits in the place of these; the marks at 80 % count anew."""
         self.limits = limits
-        self._told.clear()
+        self._told = frozenset()
+        self.root._changes += 1
         self.root.free()
 
     def recall(self, usage: Usage, *, requests: int, calls: int = 0) -> None:
@@ -144,8 +155,8 @@ class Budget:
     def new_exchange(self) -> None:
         """A person spoke: the cap on turns counts from here."""
         self.turns = 0
-        self._warned.discard((self.scope, "turns"))
-        self._told.discard("turns")
+        self._warned -= {(self.scope, "turns")}
+        self._told -= {"turns"}
 
     def turn(self) -> None:
         """Charge one turn of the task itself.
@@ -168,7 +179,7 @@ class Budget:
             LimitReached: some budget of the chain has no room left at all. A request larger than the room that is left
                 is admitted: `Allowance` is what keeps requests within it.
         """
-        for budget in self._chain:
+        for budget in self.capped():
             limits = budget.limits
             if limits.requests is not None and budget.requests >= limits.requests:
                 raise LimitReached("requests", budget.scope, limits.requests)
@@ -186,12 +197,12 @@ class Budget:
 
     def room(self) -> int | None:
         """Tokens left in the tightest budget of the chain, None without a limit."""
-        left = [max(0, b.limits.tokens - b.tokens) for b in self.chain() if b.limits.tokens is not None]
+        left = [max(0, b.limits.tokens - b.tokens) for b in self.capped() if b.limits.tokens is not None]
         return min(left) if left else None
 
     def settled(self) -> None:
         """Look at the marks after a call was settled."""
-        for budget in self._chain:
+        for budget in self.capped():
             limits = budget.limits
             if limits.tokens is not None:
                 self._note(budget, "tokens", budget.tokens - budget.held_tokens, limits.tokens)
@@ -201,11 +212,13 @@ class Budget:
     def take_calls(self, wanted: int) -> int:
         """Charge up to `wanted` tool calls and return how many may run; the rest must be refused."""
         granted = wanted
-        for budget in self._chain:
+        capped = self.capped()
+        for budget in capped:
             if budget.limits.calls is not None:
                 granted = min(granted, max(0, budget.limits.calls - budget.calls))
         for budget in self._chain:
             budget.calls += granted
+        for budget in capped:
             if budget.limits.calls is not None:
                 self._note(budget, "calls", budget.calls, budget.limits.calls)
         return granted
@@ -216,7 +229,13 @@ class Budget:
         if used < WARN_AT * limit or (mark in self._warned and kind in budget._told):
             return
         first = kind not in budget._told
-        budget._told.add(kind)
-        self._warned.add(mark)
+        budget._told |= {kind}
+        self._warned |= {mark}
         if self.on_warning is not None:
             self.on_warning(kind, used, limit, budget.scope, first)
+
+
+def _caps(limits: Limits) -> bool:
+    """Whether anything is limited that is charged to a whole chain."""
+    given = (limits.requests, limits.tokens, limits.cost_usd, limits.calls)
+    return any(limit is not None for limit in given)

@@ -297,6 +297,8 @@ class TaskView:
 
 def _keep_newest(known: dict[str, None], paths: Sequence[str]) -> None:
     """Add paths in order of last use; of more than `MAX_FILES` the oldest go."""
+    if not paths:
+        return
     for path in paths[-MAX_FILES:]:
         known.pop(path, None)
         known[path] = None
@@ -340,19 +342,19 @@ class TreeView:
 
     def apply(self, envelope: Envelope) -> None:
         """Fold one event in; a task nobody announced yet is made from its envelope."""
+        event = envelope.event
         view = self.tasks.get(envelope.task_id)
         if view is None:
             view = TaskView(envelope.task_id, envelope.session_id, envelope.parent_id)
             self.tasks[envelope.task_id] = view
             self.children.setdefault(envelope.parent_id, []).append(envelope.task_id)
-        fold = _FOLDS.get(type(envelope.event))
-        if fold is not None:
-            fold(view, envelope.event, envelope.at)
-        if type(envelope.event) is WorkspaceConflict and envelope.event.other in self.tasks:
-            other = self.tasks[envelope.event.other]
-            _keep_newest(
-                other.conflicts, (f"{envelope.event.path} was written by this task first and then by {view.task_id}",)
-            )
+        fold = _FOLDS.get(type(event))
+        if fold is None:
+            return
+        fold(view, event, envelope.at)
+        if type(event) is WorkspaceConflict and event.other in self.tasks:
+            other = self.tasks[event.other]
+            _keep_newest(other.conflicts, (f"{event.path} was written by this task first and then by {view.task_id}",))
 
     def forget(self, task_id: str) -> None:
         """Drop an ended task and everything under it (a batch run keeps no finished rows here)."""

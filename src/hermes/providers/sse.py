@@ -16,26 +16,35 @@ class EventParser:
     """Feed chunks, get the events they complete; `close` gives what an ended stream left unfinished."""
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._tail = b""  # what no event or line is complete of yet
         self._name = ""
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Return the events that are complete with `chunk`."""
-        *lines, self._tail = (self._tail + chunk).split(b"\n")
         events: list[ServerEvent] = []
-        for line in lines:
-            if line[:6] == b"data: " and line[-1:] != b"\r":  # nearly every line of nearly every server
-                self._data.append(line[6:])
-            else:
+        text = self._tail + chunk
+        if self._data or self._name or b"\r" in text:
+            *lines, self._tail = text.split(b"\n")
+            for line in lines:
                 self._line(line, events)
+            return events
+        *blocks, self._tail = text.split(b"\n\n")
+        for block in blocks:
+            if block[:6] == b"data: " and b"\n" not in block:  # nearly every event of nearly every server
+                events.append(("", block[6:]))
+                continue
+            for line in block.split(b"\n"):
+                self._line(line, events)
+            self._line(b"", events)
         return events
 
     def close(self) -> list[ServerEvent]:
         """Return the last event of a stream that ended without a blank line."""
         events: list[ServerEvent] = []
         tail, self._tail = self._tail, b""
-        self._line(tail, events)
+        for line in tail.split(b"\n"):
+            self._line(line, events)
         self._line(b"", events)
         return events
 

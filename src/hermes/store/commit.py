@@ -41,7 +41,7 @@ class _Batch:
         self.done = False
         self.event = asyncio.Event()
         self.items: list[Item] = []
-        self.tickets: list[Committed | None] = []  # of the items, None for an event
+        self.tickets: dict[int, Committed] = {}  # by the number of their item; an event has none
 
 
 class Committed:
@@ -104,14 +104,14 @@ class GroupCommit:
         self._on_broken = on_broken
         self._open: _Batch | None = None
         self._flying: deque[_Batch] = deque()
-        self._pending = 0
         self._broken: StoreError | None = None
         self._closed: StoreError | None = None
 
     @property
     def pending(self) -> int:
         """Operations handed in whose outcome is not known yet."""
-        return self._pending
+        under_way = sum([batch.rows for batch in self._flying if not batch.done])
+        return under_way if self._open is None else under_way + self._open.rows
 
     def submit(self, unit: Unit) -> Committed:
         """Put a unit into the open batch. Never waits, never raises."""
@@ -120,11 +120,9 @@ class GroupCommit:
             return Committed(None, refusal)
         batch = self._open or self._opened()
         ticket = Committed(batch)
-        rows = len(unit.ops) or 1
+        batch.tickets[len(batch.items)] = ticket
         batch.items.append(unit)
-        batch.tickets.append(ticket)
-        batch.rows += rows
-        self._pending += rows
+        batch.rows += len(unit.ops) or 1
         if batch.rows >= BATCH_ROWS:
             self._seal()
         return ticket
@@ -135,9 +133,7 @@ class GroupCommit:
             return
         batch = self._open or self._opened()
         batch.items.append(row)
-        batch.tickets.append(None)
         batch.rows += 1
-        self._pending += 1
         if batch.rows >= BATCH_ROWS:
             self._seal()
 
@@ -168,7 +164,7 @@ class GroupCommit:
 
     def abandon(self, reason: StoreError) -> None:
         """Stop waiting for the writer: units still on their way end with `reason`, their outcome is unknown."""
-        if self._pending:
+        if self.pending:
             self._break(reason)
             for batch in self._flying:
                 self._fail(batch, reason)
@@ -191,7 +187,7 @@ class GroupCommit:
             self._fail(batch, self._break(failure))
         elif not batch.done:
             for number, error in (errors or {}).items():
-                ticket = batch.tickets[number]
+                ticket = batch.tickets.get(number)
                 if ticket is not None:
                     ticket.error = error
                 if ticket is None or not ticket.awaited:
@@ -216,15 +212,13 @@ class GroupCommit:
         return self._broken
 
     def _fail(self, batch: _Batch, cause: StoreError) -> None:
-        for ticket in batch.tickets:
-            if ticket is not None:
-                ticket.error = cause
+        for ticket in batch.tickets.values():
+            ticket.error = cause
         self._finish(batch)
 
     def _finish(self, batch: _Batch) -> None:
         if batch.done:
             return
         batch.done = True
-        batch.tickets = []  # batch and tickets refer to each other; the collector must not be needed for them
+        batch.tickets = {}  # batch and tickets refer to each other; the collector must not be needed for them
         batch.event.set()
-        self._pending -= batch.rows
