@@ -135,7 +135,7 @@ def test_cards_that_wait_for_a_person_or_gave_up_are_told(board: Board) -> None:
     assert told(board) == []
     stuck, asks, broken, judged = (make(board, name) for name in ("stuck", "asks", "broken", "judged"))
     board.block(stuck.id, "no access", run_of(board, stuck), kind="capability")
-    board.block(asks.id, "which?", run_of(board, asks), kind="needs_input")  # before its worker had a session
+    board.block(asks.id, "which?", run_of(board, asks), kind="needs_input")
     claimed = board.claim(profiles=["coder"], card=broken.id)
     assert claimed is not None
     ended = Proof(kind="ended", host_id=HERE.host_id)
@@ -146,12 +146,6 @@ def test_cards_that_wait_for_a_person_or_gave_up_are_told(board: Board) -> None:
         "needs_answer", "needs_answer", "failed", "needs_answer",
     ]  # fmt: skip
     assert found[asks.id].cure == f"hermes kanban answer {asks.id} TEXT" and "boom" in found[broken.id].text
-    spoken = make(board, "spoken")
-    by = run_of(board, spoken)
-    assert by.claim is not None
-    board.note_process(by.claim, author="coder", session_id="s_1")
-    board.block(spoken.id, "which?", by, kind="needs_input")
-    assert told(board) == [], "its own process tells it"
 
 
 def test_a_card_that_somebody_asked_for_is_told_whatever_it_is(board: Board) -> None:

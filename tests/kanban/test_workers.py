@@ -16,7 +16,7 @@ from hermes.kanban.boards import Boards
 from hermes.kanban.card import Card, NewCard
 from hermes.kanban.context import worker_context
 from hermes.kanban.dispatcher import Dispatcher, Passed
-from hermes.kanban.launching import ProcessLauncher, Started
+from hermes.kanban.launching import TOLD, ProcessLauncher, Started
 from hermes.kanban.place import this_worker
 from hermes.testing.faults import Fault, rate_limited, server_error
 from hermes.testing.scripted import Reply, call, reply
@@ -44,7 +44,7 @@ class Lab:
         self.environ |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY}
         return self
 
-    def launcher(self) -> ProcessLauncher:
+    def launcher(self, **more: bool) -> ProcessLauncher:
         return ProcessLauncher(
             self.board.location,
             folder=self.folder,
@@ -52,6 +52,7 @@ class Lab:
             environ=self.environ,
             options=("-m", "test-model"),
             log_bytes=self.settings.worker_log_rotate_bytes,
+            **more,
         )
 
     def dispatcher(self, **more: object) -> Dispatcher:
@@ -245,6 +246,15 @@ def test_a_question_is_told_to_whoever_looks_elsewhere_and_work_goes_on_with_the
     assert lab.board.find(card.id).summary == "red it is", lab.log(card)
     first, second = lab.board.runs(card.id)
     assert first.session_id == second.session_id and server.requests[-1].turn == 3
+
+
+def test_a_worker_leaves_its_questions_to_whoever_serves_the_board_and_tells(lab: Lab) -> None:
+    lab.create("choose")
+    claimed = lab.board.claim(profiles=["coder"])
+    assert claimed is not None
+    assert lab.launcher(tells=True).variables(claimed, "coder")[TOLD] == "1"
+    lab.environ[TOLD] = "1"
+    assert TOLD not in lab.launcher().variables(claimed, "coder"), "what another one said does not hold here"
 
 
 def test_what_was_mended_in_the_settings_counts_when_work_goes_on(lab: Lab) -> None:

@@ -149,6 +149,7 @@ def dispatcher_of(
         environ=os.environ,
         options=arguments_of(sources.options),
         planner=serving_options(sources),
+        tells=tell is not None,
         log_bytes=settings.worker_log_rotate_bytes,
     )
     return Dispatcher(

@@ -128,7 +128,8 @@ def _fields(answer: object) -> dict[str, object]:
 async def _ask(
     sources: Sources, goal: str, fanout: bool, limits: Limits, spend: Callable[[float, int], None]
 ) -> object:
-    parts = parts_of(sources)
+    # Nobody follows a plan as such: what comes of it is told by the board.
+    parts = msgspec.structs.replace(parts_of(sources), observed=False)
     async with open_runtime(parts) as assembly:
         endpoint = assembly.endpoint
         session = session_limits(assembly.settings, unattended=True)

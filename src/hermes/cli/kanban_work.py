@@ -31,6 +31,7 @@ from hermes.kanban.board import AsyncBoard, Board
 from hermes.kanban.card import Card
 from hermes.kanban.errors import CardNotFound, ClaimLost
 from hermes.kanban.home import open_boards
+from hermes.kanban.launching import TOLD
 from hermes.kanban.run_process import ExitNote, RunFiles, end_own_commands
 from hermes.kanban.seat import Seat, seat_from
 from hermes.kanban.worker import Shift
@@ -102,6 +103,7 @@ async def _work(
         repository=repository,
         ttl=claim_seconds(os.environ),
         say=_say,
+        tells=os.environ.get(TOLD) != "1",
     )
     begun = await shift.begin()
     if isinstance(begun, ExitNote):

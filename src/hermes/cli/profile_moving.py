@@ -89,7 +89,10 @@ def _move_cards(loaded: Loaded, old: str, new: str) -> list[str]:
 @_json
 @click.pass_context
 def export(context: click.Context, /, name: str, output: str | None, as_json: bool) -> None:
-    """Write a profile as one file: settings, persona, description, agent types. Never keys, logins or sessions."""
+    """Write a profile as one file, without keys.
+
+    Settings, persona, description and agent types are in it; keys, logins and sessions never.
+    """
     home = named_profile(context, name)
     sources = open_sources(msgspec.structs.replace(options_of(context), profile=name))
     files = pack_profile(home)
@@ -154,7 +157,10 @@ def import_(context: click.Context, /, file: str, name: str | None, as_json: boo
 @_json
 @click.pass_context
 def alias(context: click.Context, /, profile: str, name: str | None, remove: bool, as_json: bool) -> None:
-    """Make a command of a profile: NAME does what `hermes -p PROFILE` does. It is written into ~/.local/bin."""
+    """Make a command of a profile.
+
+    NAME does what `hermes -p PROFILE` does. It is written into ~/.local/bin.
+    """
     home = named_profile(context, profile)
     there = alias_of(home)
     if remove:

@@ -22,10 +22,12 @@ from hermes.kanban.claiming import Claimed
 from hermes.kanban.run_process import RUN_ID, RunFiles
 from hermes.kanban.store import Location
 
-__all__ = ["DATABASE_URL", "Launcher", "Outliving", "ProcessLauncher", "Started", "bound_log"]
+__all__ = ["DATABASE_URL", "TOLD", "Launcher", "Outliving", "ProcessLauncher", "Started", "bound_log"]
 
 #: Variable that carries the address of a board in PostgreSQL to a worker.
 DATABASE_URL = "HERMES_KANBAN_DATABASE_URL"
+#: Variable that says to a worker that its questions are told by whoever serves the board.
+TOLD = "HERMES_KANBAN_TOLD"
 #: Variables of a process that is itself somebody's: a worker is nobody's child.
 _OWN = (CALL_KEY, DEPTH, "HERMES_PROFILE")
 
@@ -73,8 +75,8 @@ class _Process:
 class ProcessLauncher:
     """Starts workers of one board; `folder` is the board's, `root` the base of all profiles.
 
-    `options` stand before a worker's command, `planner` before the one that plans a card. HERMES_BIN in `environ`
-    replaces the program.
+    `options` stand before a worker's command, `planner` before the one that plans a card. `tells`: whoever starts them
+    tells a person what they ask, so that they need not. HERMES_BIN in `environ` replaces the program.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class ProcessLauncher:
         environ: Mapping[str, str],
         options: Sequence[str] = (),
         planner: Sequence[str] = (),
+        tells: bool = False,
         log_bytes: int = 2_097_152,
     ) -> None:
         self._location = location
@@ -94,6 +97,7 @@ class ProcessLauncher:
         self._environ = environ
         self._options = tuple(options)
         self._planner = tuple(planner) or self._options
+        self._tells = tells
         self._log_bytes = log_bytes
         named = shlex.split(environ.get("HERMES_BIN", ""))
         self._program = named or [sys.executable, "-m", "hermes.cli.main"]
@@ -120,6 +124,8 @@ class ProcessLauncher:
             "HERMES_KANBAN_BOARD": location.slug,
             "HERMES_SESSION_SOURCE": "kanban",
         }
+        if self._tells:
+            found[TOLD] = "1"
         if location.path is not None:
             found["HERMES_KANBAN_DB"] = str(location.path)
         if location.url is not None:

@@ -2,7 +2,7 @@
 
 Told is what workers and dispatchers do, never what a person just did: a card that waits for a person, one that gave up,
 the end of a goal (a card that nothing waits for), the day's money. Of a card that somebody asked to be told of, all of
-that on the occasions asked for. A worker's question is told by its own process, which knows the session of it.
+that on the occasions asked for. Where nobody who serves the board can tell, workers tell their questions themselves.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def _of_card(board: Board, event: CardEvent, wishes: dict[str, list[str]], revie
         return _made(event, view, occasion, title, text, cure, wished=True)
     run = next((each for each in view.runs if each.id == event.run_id), None)
     by_hand = event.author != "dispatcher" and (run is None or run.manual)
-    asked = event.kind == "blocked" and event.payload.get("kind") == "needs_input" and run is not None
-    if by_hand or (asked and run is not None and run.session_id) or _on_its_way(occasion, view):
+    if by_hand or _on_its_way(occasion, view):
         return None
     return _made(event, view, occasion, title, text, cure, wished=False)
 

@@ -91,7 +91,8 @@ def system_text(card: Card) -> str:
 class Shift:
     """One run. `spec_of(goal, workspace, system)` is the profile's conversation with the board's tools.
 
-    `folder` is the board's here, `repository` the one of worktree cards that name none.
+    `folder` is the board's here, `repository` the one of worktree cards that name none. `tells`: its questions are told
+    to a person from here.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Shift:
         repository: str = "",
         ttl: float = CLAIM_SECONDS,
         say: Callable[[str], None] = lambda line: None,
+        tells: bool = True,
         hold: Hold = NO_HOLD,
     ) -> None:
         self._board = board
@@ -113,6 +115,7 @@ class Shift:
         self._repository = repository
         self._ttl = ttl
         self._say = say
+        self._tells = tells
         self._hold = hold
         self._lost = ""
         self._ended = False
@@ -288,7 +291,7 @@ class Shift:
                 status=card.status,
                 title=card.title,
                 reason=asked[-1].question if asked else card.block_reason or "",
-                asks=bool(asked) and card.status in ("blocked", "triage"),
+                asks=self._tells and bool(asked) and card.status in ("blocked", "triage"),
             )
         )
 
