@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
 from hermes.batch.rollout import RolloutRequest, RolloutResult
+from hermes.batch.settings import BatchSettings
 from hermes.batch.summary import StopCause
-from hermes.core.errors import UsageError
+from hermes.core.errors import OperatorError, UsageError
 from tests.batch.fakes import Desk, FakeEngine, answered, failed, prompts
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +56,38 @@ async def test_overwrite_moves_the_old_folder_aside(desk: Desk) -> None:
     (old,) = [path for path in desk.data.iterdir() if path.name != "r"]
     assert len((old / "records.jsonl").read_text().splitlines()) == 5
     assert any(str(old) in note for note in desk.notes)
+
+
+@pytest.mark.may_block
+@pytest.mark.parametrize("fails", [False, True])
+async def test_overwrite_gives_the_engine_nothing_of_the_old_run_and_is_undone_if_it_cannot_open(
+    desk: Desk, fails: bool
+) -> None:
+    """What the old run left half-done is no part of the new one."""
+    await half(desk)
+    (desk.data / "r" / "run.db").write_bytes(b"half-done rollouts")
+    before = {path: path.read_bytes() for path in (desk.data / "r").rglob("*") if path.name != "run.lock"}
+    seen: list[str] = []
+
+    class Opening(FakeEngine):
+        @asynccontextmanager
+        async def open(self, settings: BatchSettings) -> AsyncIterator[FakeEngine]:
+            seen.extend(path.name for path in (desk.data / "r").iterdir())
+            (desk.data / "r" / "run.db").write_bytes(b"new")
+            if fails:
+                raise OperatorError("no key")
+            yield self
+
+    if fails:
+        with pytest.raises(OperatorError, match="no key"):
+            await desk.start(Opening(), overwrite=True)
+        assert [path.name for path in desk.data.iterdir()] == ["r"]
+        after = {path: path.read_bytes() for path in (desk.data / "r").rglob("*") if path.name != "run.lock"}
+        assert after == before
+        assert await desk.start(FakeEngine(), resume=True) == 0
+    else:
+        assert await desk.start(Opening(), overwrite=True) == 0
+    assert seen == ["run.lock"]
 
 
 @pytest.mark.fault("B117")

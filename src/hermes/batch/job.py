@@ -8,6 +8,7 @@ caller's.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack
@@ -22,7 +23,7 @@ from hermes.batch.attempt import Attempts
 from hermes.batch.distribution import Draw, distribution, table_of
 from hermes.batch.draws import Drawn, Draws
 from hermes.batch.filter_settings import FilterSettings
-from hermes.batch.folder import SCHEMA, Prices, RunMeta, Session
+from hermes.batch.folder import SCHEMA, Prices, RunFolder, RunMeta, Session
 from hermes.batch.identity import fingerprint, session_name
 from hermes.batch.merge import merge, offered_tools
 from hermes.batch.output import restore_batches
@@ -71,14 +72,46 @@ async def run_job(
             display.note(note)
         if not prepared.plan.items:
             return await _finish_only(prepared, options.allowed, say, wall, threads)
-        async with open_engine(prepared.settings) as engine:
-            session = await threads.run(_Session.begin, prepared, engine, options, held, wall)
-            engine.keep_only(session.half_done)
-            for note in session.notes:
-                display.note(note)
-            cause = await session.work(engine, display, switch, ask, options.yes, hold)
-            session.half_done = session.of_plan(engine.begun())
+        # before the engine, which would go on with what the old run left half-done
+        aside = await threads.run(_move_aside, prepared, held, wall) if options.overwrite else None
+        begun = False
+        try:
+            async with open_engine(prepared.settings) as engine:
+                session = await threads.run(_Session.begin, prepared, engine, options, wall)
+                begun = True
+                engine.keep_only(session.half_done)
+                for note in (*_moved(aside), *session.notes):
+                    display.note(note)
+                cause = await session.work(engine, display, switch, ask, options.yes, hold)
+                session.half_done = session.of_plan(engine.begun())
+        finally:
+            if not begun:
+                with anyio.CancelScope(shield=True):
+                    await threads.run(_put_back, prepared.folder, aside)
         return await session.end(cause, display, say, threads)
+
+
+def _move_aside(prepared: Prepared, held: ExitStack, wall: Callable[[], float]) -> Path | None:
+    """Move the old run of this name out of the way and hold the empty place; None if there is none."""
+    folder = prepared.folder
+    if not folder.has_run():
+        return None
+    aside = folder.move_aside(time.strftime("%Y%m%d-%H%M%S", time.localtime(wall())))
+    held.enter_context(folder.locked())
+    return aside
+
+
+def _put_back(folder: RunFolder, aside: Path | None) -> None:
+    """The new run did not begin: what it put into the folder goes, and the old one, if any, is where it was."""
+    if aside is None:
+        folder.drop_refused()
+        return
+    shutil.rmtree(folder.path)
+    aside.rename(folder.path)
+
+
+def _moved(aside: Path | None) -> tuple[str, ...]:
+    return (f"the old run was moved to {aside}",) if aside is not None else ()
 
 
 async def _finish_only(
@@ -127,9 +160,7 @@ class _Session:
         self.progress.restore(index.heads())
 
     @classmethod
-    def begin(
-        cls, prepared: Prepared, engine: Engine, options: JobOptions, held: ExitStack, wall: Callable[[], float]
-    ) -> _Session:
+    def begin(cls, prepared: Prepared, engine: Engine, options: JobOptions, wall: Callable[[], float]) -> _Session:
         """Write down what is going to be done, and bring the folder into order."""
         available = engine.toolsets
         wanted = prepared.settings
@@ -143,11 +174,6 @@ class _Session:
         if settings.model is None:
             settings = msgspec.structs.replace(settings, model=engine.model)
             prepared.settings = settings
-        folder, moved = prepared.folder, list[str]()
-        if options.overwrite and folder.has_run():
-            aside = folder.move_aside(time.strftime("%Y%m%d-%H%M%S", time.localtime(wall())))
-            held.enter_context(folder.locked())
-            moved.append(f"the old run was moved to {aside}")
         old = prepared.meta
         record = msgspec.convert(stored(settings), BatchSettings)
         meta = RunMeta(
@@ -163,7 +189,7 @@ class _Session:
         session = cls(prepared, meta, draws, wall, options.allowed)
         session.half_done = session.of_plan(engine.begun())
         session.settled = old is not None and is_settled(prepared.folder, old)
-        session.notes = moved + _notes(prepared, drawn, table.missing)
+        session.notes = _notes(prepared, drawn, table.missing)
         if session.half_done:
             session.notes.append(f"{len(session.half_done)} half-done rollouts go on from their last step")
         session.open_session(record, engine.profile)
