@@ -104,6 +104,21 @@ def test_lone_surrogates_are_replaced_and_counted(program: Program) -> None:
 # -- names and flags ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("more", [(), ("--processes=2",), ("--detach",)])
+def test_a_start_that_is_refused_leaves_its_name_free(program: Program, more: tuple[str, ...]) -> None:
+    data, folder = f"--dataset_file={program.dataset(1)}", program.folder / "data" / "first"
+    ran = program.batch(data, "--run_name=first", "--distribution=devlopment", *more)
+    assert ran.code == 2 and "unknown distribution 'devlopment'" in ran.err and not folder.exists()
+    folder.mkdir(parents=True)  # what a process leaves that was killed at the same place
+    for name in ("run.lock", "run.db", "run.db-wal", "run-1.db"):
+        (folder / name).touch()
+    ran = program.batch(data, "--run_name=first")
+    assert ran.code == 0 and len(program.rows("first")) == 1, ran.err
+    (folder.parent / "second").mkdir()
+    (folder.parent / "second" / "mine.txt").touch()
+    assert program.batch(data, "--run_name=second").code == 2 and (folder.parent / "second" / "mine.txt").exists()
+
+
 def test_a_run_may_be_named_by_a_number_and_not_by_a_path(program: Program) -> None:
     data = program.dataset(1)
     refused(program.batch(f"--dataset_file={data}", "--run_name=a/b"), 2, "run name 'a/b' has a slash")

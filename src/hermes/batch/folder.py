@@ -6,8 +6,10 @@ whole, so a reader never finds half of one. What a rollout brought is not here b
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import re
 import shutil
 import socket
 import time
@@ -37,6 +39,8 @@ __all__ = [
     "write_errors",
 ]
 
+#: What a start puts into its folder before it writes down that there is a run.
+_EARLY = re.compile(r"run\.lock|run\.log|run(-\d+)?\.db(\.lock|-wal|-shm)?|state|away\.id")
 #: Number of the layout of a run folder.
 SCHEMA = 1
 
@@ -124,8 +128,7 @@ class RunFolder:
     def has_run(self) -> bool:
         """Whether a run has been started here (or something else lives here)."""
         try:
-            ours = {self.lock_path.name, self.log_path.name, self.away_path.name}
-            return any(entry.name not in ours for entry in self.path.iterdir())
+            return any(not _EARLY.fullmatch(entry.name) for entry in self.path.iterdir())
         except FileNotFoundError:
             return False
         except NotADirectoryError:
@@ -229,6 +232,18 @@ class RunFolder:
             yield
         finally:
             os.close(file)
+
+    def drop_refused(self) -> None:
+        """Leave nothing of a start that was refused, while it is held; what it said in the background stays for whoever
+        started it. A run is not touched."""
+        if self.has_run():
+            return
+        shutil.rmtree(self.state, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for path in self.path.iterdir():
+                if path != self.log_path:
+                    path.unlink()
+            self.path.rmdir()
 
 
 def run_names(data_dir: Path) -> list[str]:
