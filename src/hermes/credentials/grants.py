@@ -18,7 +18,7 @@ import msgspec
 
 from hermes.credentials.shares import Demand, divide
 
-__all__ = ["GRANT", "Found", "Grant", "Grants", "Want", "limit_name"]
+__all__ = ["GRANT", "Found", "Grant", "Grants", "Want", "believed", "limit_name"]
 
 #: Seconds for which a share is given.
 GRANT = 2.0
@@ -185,8 +185,8 @@ class Grants:
         ).fetchone()
         requests, tokens, paused, at_once = want.requests, want.token_limit, want.paused, want.at_once
         if row is not None:
-            requests = _newer(requests, Found(rate=row[0], size=row[1], at=row[2], measured=bool(row[3])))
-            tokens = _newer(tokens, Found(rate=row[4], size=row[5], at=row[6], measured=bool(row[7])))
+            requests = believed(requests, Found(rate=row[0], size=row[1], at=row[2], measured=bool(row[3])))
+            tokens = believed(tokens, Found(rate=row[4], size=row[5], at=row[6], measured=bool(row[7])))
             paused = max(paused, row[8])
             if row[9] is not None:
                 own = want.at_once_given
@@ -198,7 +198,8 @@ class Grants:
         return Grant(name=want.name, requests=requests, token_limit=tokens, paused=paused, at_once=at_once)
 
 
-def _newer(own: Found, theirs: Found) -> Found:
+def believed(own: Found, theirs: Found) -> Found:
+    """What is to be believed of a limit that two found out."""
     if theirs.rate is None or own.rate is None:
         return own if theirs.rate is None else theirs
     newer = theirs if (theirs.measured, theirs.at) > (own.measured, own.at + SAME) else own

@@ -16,7 +16,7 @@ import anyio
 
 from hermes.credentials.bucket import Bucket
 from hermes.credentials.flow import Flow
-from hermes.credentials.grants import GRANT, SAME, Found, Grant, Want
+from hermes.credentials.grants import GRANT, Found, Grant, Want, believed
 from hermes.credentials.queueing import Line, Waiter
 
 __all__ = ["LOCAL_START", "LearnedLimit", "LearnedLimits", "START"]
@@ -228,14 +228,14 @@ class LearnedLimit:
             self._pause(now, grant.paused - epoch)
 
     def _adopt(self, flow: Flow, found: Found, epoch: float) -> None:
-        at = found.at - epoch
-        if found.rate is None:
+        own = _found(flow, epoch)
+        best = believed(own, found)
+        if best.rate is None:
             return
-        flow.size = max(flow.size, found.size)
-        same = flow.measured == found.measured and flow.found_at is not None and abs(at - flow.found_at) < 2 * GRANT
-        better = same and found.rate > (flow.rate or 0.0)  # whoever saw less knew less of the others
-        if better or flow.found_at is None or (found.measured, at) > (flow.measured, flow.found_at + SAME):
-            flow.adopt(found.rate, found.size, at, self._now(), measured=found.measured)
+        if (best.rate, best.at, best.measured) == (own.rate, own.at, own.measured):
+            flow.size = max(flow.size, best.size)
+        else:
+            flow.adopt(best.rate, best.size, best.at - epoch, self._now(), measured=best.measured)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
