@@ -219,6 +219,24 @@ def test_a_child_never_mixes_one_servers_address_with_anothers_key() -> None:
     assert (found.base_url, found.api_key) == ("https://b.example/v1", "b-key")
 
 
+@pytest.mark.fault("B059")
+def test_one_gateway_with_two_formats_and_a_key_for_each() -> None:
+    gateway = ProviderSettings(base_url="https://gw.example", api_mode="anthropic_messages", key_env="ANT_KEY")
+    settings = Settings(
+        model=ModelSettings(default="m", base_url="https://gw.example/v1", api_key="sk-own-1"),
+        providers={"claude": gateway},
+        delegation=DelegationSettings(provider="claude", model="claude-x"),
+    )
+    variables = {"ANT_KEY": "sk-ant-2"}
+    parent = find(variables, settings)
+    assert (parent.provider, parent.api_mode, parent.api_key) == ("custom", "", "sk-own-1")
+    own = find_child_endpoint(parent, settings, (), "", variables)
+    assert (own.provider, own.base_url) == ("claude", "https://gw.example")
+    assert (own.api_mode, own.api_key) == ("anthropic_messages", "sk-ant-2")
+    # without a key of its own it has the one that belongs to the server
+    assert find_child_endpoint(parent, settings, (), "", {}).api_key == "sk-own-1"
+
+
 @pytest.mark.fault("B139")
 def test_a_childs_other_server_never_gets_the_parents_key() -> None:
     parent = find(OPENROUTER, model="m")

@@ -292,8 +292,13 @@ def _place(settings: EndpointSettings, flags: EndpointFlags, keys: tuple[Key, ..
 
 
 def _provider_of(settings: EndpointSettings, url: str) -> str:
-    for name, entry in settings.endpoints.items():
-        if entry.base_url and origin(entry.base_url) == origin(url):
+    """The entry with this very address, else the first one of its server that speaks no format of its own."""
+    own = {name: entry for name, entry in settings.endpoints.items() if entry.base_url}
+    for name, entry in own.items():
+        if entry.base_url.strip().rstrip("/") == url:
+            return name
+    for name, entry in own.items():
+        if not entry.api_mode and origin(entry.base_url) == origin(url):
             return name
     known = (name for name, address in ADDRESSES.items() if name not in KEYLESS and origin(address) == origin(url))
     return next(known, "custom")
@@ -343,22 +348,37 @@ def _key(
     if flags.api_key:
         return _real(flags.api_key, "--api_key"), "--api_key"
     target = origin(base_url)
+    # the entry that was asked for by name goes first: one server may have several, each with a key
+    asked = flags.provider.removeprefix("custom:")
+    entries = sorted(settings.endpoints.items(), key=lambda item: item[0] != asked)
+    if entries and entries[0][0] == asked and (found := _own_key(*entries[0], variables, target)):
+        return found
     choice = settings.model
     home = choice.base_url or ADDRESSES.get(choice.provider or "openrouter", "")
     if choice.api_key and home and origin(home) == target:
         return _real(choice.api_key, "model.api_key"), "model.api_key"
-    for name, entry in settings.endpoints.items():
-        if entry.base_url and origin(entry.base_url) == target:
-            if entry.api_key:
-                return _real(entry.api_key, f"providers.{name}.api_key"), f"providers.{name}.api_key"
-            if variables.get(entry.key_env):
-                return variables[entry.key_env], f"{entry.key_env} (providers.{name}.key_env)"
+    for name, entry in entries:
+        if found := _own_key(name, entry, variables, target):
+            return found
     own = sorted((key for key in keys if origin(key.base_url) == target), key=lambda key: key.provider != provider)
     if own:
         return own[0].secret, own[0].source
     if is_local(base_url):
         return "", "none needed (this machine)"
     raise _missing(base_url, keys)
+
+
+def _own_key(
+    name: str, entry: _Named, variables: Mapping[str, str], target: tuple[str, str, int]
+) -> tuple[str, str] | None:
+    """(key, source) that an entry of the settings gives for a server; None if it is for another one or gives none."""
+    if not entry.base_url or origin(entry.base_url) != target:
+        return None
+    if entry.api_key:
+        return _real(entry.api_key, f"providers.{name}.api_key"), f"providers.{name}.api_key"
+    if variables.get(entry.key_env):
+        return variables[entry.key_env], f"{entry.key_env} (providers.{name}.key_env)"
+    return None
 
 
 def _missing(base_url: str, keys: tuple[Key, ...]) -> MissingKey:
