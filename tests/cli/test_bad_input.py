@@ -3,6 +3,7 @@ value, 2 for wrong usage and 1 for failure, and nothing that was written is lost
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -338,6 +339,15 @@ def test_a_closed_stream_is_nothing_and_no_file_takes_its_place(program: Program
     assert (ran.code, ran.out) == (0, "" if 1 in closed else "done\n"), ran.err
     listed = program.run("sessions", "list", "--json")  # what was said went into no file of the home
     assert listed.code == 0 and '"hello"' in listed.out
+
+
+def test_rows_are_exported_into_a_pipe(program: Program) -> None:
+    assert program.batch(f"--dataset_file={program.dataset(2)}", "--run_name=first").code == 0
+    ran = program.run("batch", "export", "first", "--to", "openai", "--out", "-")
+    rows = [json.loads(line) for line in ran.out.splitlines()]
+    assert ran.code == 0 and [row["messages"][0]["content"] for row in rows] == ["prompt 0", "prompt 1"]
+    assert "2 rows of openai" in ran.err and not (program.folder / "-").exists()
+    refused(program.run("batch", "export", "first", "--to", "parquet", "--out", "-"), 2, "parquet needs a file")
 
 
 def test_a_conversation_with_nobody_ends_by_itself(program: Program) -> None:

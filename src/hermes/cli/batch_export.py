@@ -3,6 +3,8 @@ flags and prints counts; the work is done by `hermes.batch.export` and `hermes.b
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -14,7 +16,7 @@ from hermes.batch.again import merge_again
 from hermes.batch.export.groups import GroupOptions
 from hermes.batch.export.job import FORMATS, ExportOptions, ExportReport, export_run
 from hermes.batch.export.push import push_groups
-from hermes.batch.export.source import open_run
+from hermes.batch.export.source import RunSource, open_run
 from hermes.batch.filter_settings import FILTERS, filter_settings
 from hermes.cli.batch_cmd import data_dir_of
 from hermes.core.codec import encode_json
@@ -23,10 +25,12 @@ from hermes.core.errors import UsageError
 __all__ = ["export", "merge", "report"]
 
 _SUFFIX = {"parquet": "parquet"}
+#: Formats that are no lines of text, or have other files beside theirs.
+_OF_SEVERAL_FILES = ("parquet", "llamafactory", "atropos")
 
 _EXPORT_EXAMPLES = """\b
 Examples:
-  hermes batch export first --to openai
+  hermes batch export first --to openai --out - | head -n 1
   hermes batch export first --to sharegpt --arguments json --out rows.jsonl
   hermes batch export first --to atropos --tokenizer ./qwen --push http://127.0.0.1:8000
 """
@@ -35,7 +39,9 @@ Examples:
 @click.command(epilog=_EXPORT_EXAMPLES)
 @click.argument("run_name", metavar="RUN")
 @click.option("--to", "format_name", metavar="FORMAT", required=True, help=f"One of: {', '.join(FORMATS)}.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file (RUN/export/FORMAT.jsonl).")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="The file (RUN/export/FORMAT.jsonl); - is stdout."
+)
 @click.option(
     "--arguments", type=click.Choice(["object", "json"]), default="object", help="Calls in sharegpt (object)."
 )
@@ -67,6 +73,10 @@ def export(context: click.Context, /, run_name: str, format_name: str, out: Path
     url, as_json = given.pop("url"), given.pop("as_json")
     if url and format_name != "atropos":
         raise UsageError("--push sends groups of token ids: it goes with --to atropos.")
+    if out == Path("-"):
+        if url or format_name in _OF_SEVERAL_FILES:
+            raise UsageError(f"--out - is for rows as lines of JSON: {format_name} needs a file.")
+        return _to_stdout(source, format_name, given, as_json)
     suffix = _SUFFIX.get(format_name, "jsonl")
     path = out or source.folder.path / "export" / f"{format_name}.{suffix}"
     report = export_run(source, format_name, path, _export_options(given))
@@ -75,6 +85,18 @@ def export(context: click.Context, /, run_name: str, format_name: str, out: Path
         sent = anyio.run(lambda: push_groups(path, url, name=source.meta.run_name))
         told = encode_json(sent).decode() if as_json else f"sent {sent.sent} groups to {url}, {sent.no_signal} left out"
         click.echo(told)
+
+
+def _to_stdout(source: RunSource, format_name: str, given: dict[str, Any], as_json: bool) -> None:
+    """Rows on stdout, the report on stderr. Nothing is printed before all rows are made."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "rows.jsonl"
+        report = msgspec.structs.replace(export_run(source, format_name, path, _export_options(given)), path=Path("-"))
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                sys.stdout.write(line)
+    sys.stdout.flush()
+    click.echo(encode_json(report).decode() if as_json else "\n".join(_lines(report)), err=True)
 
 
 def _export_options(given: dict[str, Any]) -> ExportOptions:
