@@ -144,6 +144,6 @@ def test_a_change_touches_one_line_of_one_file_and_keeps_the_old_one(hermes: Her
     assert set(after) - set(before) == {"config.yaml.bak", "run/config.lock"}
     assert after["config.yaml.bak"] == before["config.yaml"]
     changed = CONFIG.replace("max_turns: none", "max_turns: 7")
-    names = "terminal, file, web, code_execution, todo, delegation, async_delegation, kanban"
+    names = "terminal, file, web, code_execution, todo, clarify, delegation, async_delegation, kanban"
     lists = f"platform_toolsets:\n  cli: [{names}]\n"
     assert (foreign / "config.yaml").read_text() == changed + lists

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from hermes.chat.composer import Signal
 from hermes.chat.switching import ModelWish, read_model
 from hermes.core.errors import UsageError
 from hermes.runtime.rows import stored_spec
 from hermes.testing.clock import VirtualClock
-from hermes.testing.scripted import ScriptedModel, hang, reply
+from hermes.testing.scripted import ScriptedModel, call, hang, reply
 from tests.cli.test_interactive import desk
 
 pytestmark = pytest.mark.anyio
@@ -117,3 +118,39 @@ def test_how_a_model_is_named() -> None:
     for wrong in ("a b", "--once a", "a --provider", "--global", "--provider --global a"):
         with pytest.raises(UsageError, match="usage: /model"):
             read_model(wrong)
+
+
+async def test_a_question_of_the_model_is_answered_in_words_or_by_number(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    ask = reply(calls=[call("clarify", question="Which port?\nIt is for tests", choices=["8080", "another one"])])
+    model = ScriptedModel("m", [ask, reply("first"), ask, reply("second")])
+    async with desk(model, tmp_path, virtual_clock) as at:
+        at.type("go")
+        await at.sees("❓ ", "Which port?", "It is for tests", "2 another one", "or its number")
+        at.chat.refresh()
+        assert at.composer.prompt == "answer> "
+        at.type("/status")  # a command is no answer
+        await at.sees("approvals")
+        at.type("2")
+        await at.sees("first")
+        await at.quiet()
+        at.type("again")
+        await at.until(lambda: at.chat.questions.open)
+        at.type("y, but 80")
+        await at.sees("second")
+    said = [str(request.entries[-1]) for request in model.requests]
+    assert '"user_response":"another one"' in said[1] and '"user_response":"y, but 80"' in said[3]
+    model.assert_complete()
+
+
+async def test_a_question_is_left_alone_when_no_line_can_come(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [reply(calls=[call("clarify", question="Which port?")]), reply("I took 8080")])
+    async with desk(model, tmp_path, virtual_clock) as at:
+        at.type("go")
+        await at.sees("Which port?")
+        at.composer.finished = True
+        at.type(Signal.END)
+        await at.sees("nobody answered: it goes on alone", "I took 8080")
+        await at.until(lambda: at.code is not None)
+    assert at.code == 0 and "nobody is here any more" in str(model.requests[-1].entries[-1])

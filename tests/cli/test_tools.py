@@ -12,7 +12,7 @@ from hermes.config import Home, load
 from tests.cli.conftest import Ran
 
 Hermes = Callable[..., Ran]
-DEFAULT = {"terminal", "file", "web", "code_execution", "todo", "delegation", "async_delegation"}
+DEFAULT = {"terminal", "file", "web", "code_execution", "todo", "clarify", "delegation", "async_delegation"}
 
 
 def on(hermes: Hermes) -> set[str]:
@@ -86,7 +86,7 @@ def test_disabling(hermes: Hermes, hermes_home: Path) -> None:
     assert on(hermes) == DEFAULT - {"todo", "file"}
     assert "brings async_delegation along" in hermes("tools", "disable", "async_delegation").out
     hermes("tools", "disable", "delegation", "async_delegation")
-    assert on(hermes) == {"terminal", "web", "code_execution"}
+    assert on(hermes) == {"terminal", "web", "code_execution", "clarify"}
     hermes("tools", "disable", "all")
     assert on(hermes) == set()
 

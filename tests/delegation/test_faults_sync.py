@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from hermes.core.errors import ModelError
@@ -14,7 +16,7 @@ from hermes.core.events import ApprovalAnswered, TaskEnded
 from hermes.core.messages import Steer, Usage
 from hermes.core.model import ModelProfile
 from hermes.core.toolsets import KNOWN_TOOLSETS
-from hermes.runtime.approval import Answer, Question
+from hermes.runtime.asking import Answer, Question
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import EndlessModel, ScriptedModel, broken, call, first_user_text, hang, reply
@@ -357,7 +359,18 @@ async def test_a_hundred_children_are_refused_with_what_is_left_and_few_run(
 @pytest.mark.fault("B130")
 @pytest.mark.parametrize(
     "toolsets",
-    [("terminal",), ("file", "todo"), ("delegation",), ("async_delegation", "file"), ("terminal", "delegation"), ()],
+    [
+        ("terminal",),
+        ("file", "todo"),
+        ("delegation",),
+        ("async_delegation", "file"),
+        ("terminal", "delegation"),
+        (),
+        ("search",),
+        ("web",),
+        ("code_execution",),
+        ("kanban",),
+    ],
     ids="+".join,
 )
 async def test_no_text_names_a_tool_that_is_not_there(
@@ -369,7 +382,9 @@ async def test_no_text_names_a_tool_that_is_not_there(
     (request,) = model.requests
     offered = {tool.name for tool in request.tools}
     known = {name for info in KNOWN_TOOLSETS for name in info.tools if "_" in name}
-    assert [name for name in sorted(known - offered) if name in request.system] == []
+    texts = [request.system, *(str(msgspec.to_builtins((tool.description, tool.parameters))) for tool in request.tools)]
+    named = set(re.findall(r"\w+", " ".join(texts)))
+    assert sorted(named & (known - offered)) == []
 
 
 @pytest.mark.fault("B144")

@@ -12,7 +12,7 @@ import pytest
 from hermes.config import find_home, load
 from hermes.core.events import ApprovalAnswered, ApprovalAsked
 from hermes.core.messages import ToolResult, plain_text
-from hermes.runtime.approval import Answer, Question
+from hermes.runtime.asking import Answer, Question
 from hermes.runtime.denials import denied_note
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab

@@ -381,3 +381,26 @@ async def test_several_lines(tmp_path: Path) -> None:
         await at.sees("ok")
     (entry,) = [entry for entry in model.requests[0].entries if isinstance(entry, User)]
     assert plain_text(entry.content) == "a\nb\nc"
+
+
+async def test_a_question_of_the_model_is_answered_by_key_or_in_words(tmp_path: Path) -> None:
+    ask = reply(calls=[call("clarify", question="Which **port** shall it be?", choices=["8080", "another one"])])
+    model = ScriptedModel("m", [ask, reply("first"), ask, reply("second")])
+    async with seat(model, tmp_path, **{"agent.clarify_timeout": 600}) as at:
+        await at.send("go")
+        text = await at.sees("1-2 chooses · or write your answer")
+        assert "Which **port** shall it be?" in text and "2 another one" in text
+        assert "it goes on alone in" in text
+        while "first" not in at.text:  # a key that comes at once was meant for something else
+            await at.press("2")
+            await anyio.sleep(0.05)
+            await at.press("ctrl+u")
+        await at.quiet()
+        await at.send("again")
+        await at.sees("1-2 chooses")
+        await at.send("20 would be better")
+        await at.sees("second")
+        assert "1-2 chooses" not in at.text
+    said = [str(request.entries[-1]) for request in model.requests]
+    assert '"user_response":"another one"' in said[1] and '"user_response":"20 would be better"' in said[3]
+    model.assert_complete()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from hermes.chat.render import Cleaner, fitting, one_line, panel, printable
 
 if TYPE_CHECKING:
-    from hermes.runtime.approval import Question
+    from hermes.runtime.asking import Question
 
 __all__ = ["Composer", "Screen", "Signal", "Stage", "nobody"]
 
@@ -137,6 +137,12 @@ class Screen:
         """Print who asks for what, and how to answer."""
         path = " > ".join(one_line(part, 40) or "conversation" for part in question.path)
         self.note(f"❓ {path}")
+        if question.open:
+            self.note("\n".join(f"   {line}" for line in printable(question.what).splitlines()))
+            for number, choice in enumerate(question.choices, 1):
+                self.note(f"   {number} {one_line(choice, 200)}")
+            self.note("   write the answer" + (", or its number" if question.choices else ""))
+            return
         self.note(f"   wants to run {question.tool}: {one_line(question.what, 500)}")
         self.note(f"   {one_line(question.reason, 500)}.")
         if question.lasting:

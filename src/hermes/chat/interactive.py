@@ -76,7 +76,7 @@ class Chat:
         self.toolsets = toolsets
         self._source = source
         self._commands = Commands(self)
-        self.questions = Questions(self.screen.question, self.refresh)
+        self.questions = Questions(self.screen.question, self.refresh, assembly.redactor.text)
         self.aside = Aside(self)
         self.own = OwnCommand(self.screen.note)
         self._waits = False  # whether it leaves once nothing runs any more
@@ -147,7 +147,7 @@ class Chat:
     async def _no_more_lines(self) -> None:
         """Nobody can type any more: let what runs come to its end, then leave."""
         self.runtime.gate.asker = None
-        self.questions.take("no")
+        self.questions.dismiss()
         while self.busy:
             self.moved = anyio.Event()
             await self.moved.wait()
@@ -256,8 +256,7 @@ class Chat:
         """Bring prompt and status bar up to date; leave where that was put off until now."""
         if self._waits and not self.busy:
             self.leave()
-        prompt = "allow? y/n/a> " if self.questions.open else "> "
-        self.composer.refresh(prompt, self.status_line())
+        self.composer.refresh(self.questions.prompt or "> ", self.status_line())
 
     # -- lines ------------------------------------------------------------------------------------------------------
 
@@ -268,13 +267,14 @@ class Chat:
         if not text:
             return
         self._waits = False
-        if self.questions.take(text):
+        parsed = parse(line.rstrip())
+        own = text.startswith("!") and text != "!"
+        if self.questions.take(text, command=bool(parsed.name or parsed.problem) or own):
             return
         if self.stops.asked == "quit" and (word := WAYS_OUT.get(text.lower())):
             self.stops.asked = ""
             await self._commands.quit(word)
             return
-        parsed = parse(line.rstrip())
         if parsed.name != self.stops.asked:
             self.stops.asked = ""
         try:
@@ -282,7 +282,7 @@ class Chat:
                 self.screen.note(parsed.problem)
             elif parsed.name:
                 await self._commands.run(parsed)
-            elif text.startswith("!") and text != "!":
+            elif own:
                 await self.own.run(text[1:], self.folder, os.environ)
             else:
                 await self._message(text)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
+import msgspec
 
-from hermes.runtime.approval import Answer, Question
+from hermes.chat.render import printable
+from hermes.runtime.asking import Answer, Question
 
 __all__ = ["Questions"]
 
@@ -19,13 +21,16 @@ _ANSWERS: dict[str, Answer] = {
 
 
 class Questions:
-    """Shows a question by `show`; `changed` is called when one comes or goes."""
+    """Shows a question by `show`, without secrets that `redact` knows; `changed` is called when one comes or goes."""
 
-    def __init__(self, show: Callable[[Question], None], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, show: Callable[[Question], None], changed: Callable[[], None], redact: Callable[[str], str]
+    ) -> None:
         self._show = show
         self._changed = changed
+        self._redact = redact
         self._answered: anyio.Event | None = None
-        self._answer: Answer = "no"
+        self._answer = ""
         self.current: Question | None = None
 
     @property
@@ -33,11 +38,19 @@ class Questions:
         """Whether a question waits for its answer."""
         return self._answered is not None
 
-    async def ask(self, question: Question) -> Answer:
-        """Put a question and wait for the answer; whoever calls limits the time."""
+    @property
+    def prompt(self) -> str:
+        """What stands before the line in which it is answered; empty where nothing is asked."""
+        if self.current is None:
+            return ""
+        return "answer> " if self.current.open else "allow? y/n/a> "
+
+    async def ask(self, question: Question) -> str:
+        """Put a question and wait for the answer, empty for none; whoever calls limits the time."""
         self._answered = answered = anyio.Event()
-        self.current = question
-        self._show(question)
+        self._answer = ""
+        self.current = self._shown(question)
+        self._show(self.current)
         self._changed()
         try:
             await answered.wait()
@@ -46,11 +59,39 @@ class Questions:
             self._answered = self.current = None
             self._changed()
 
-    def take(self, text: str) -> bool:
-        """Read a line as the answer; False when nothing is asked or it is none."""
-        answer = _ANSWERS.get(text.strip().lower())
-        if self._answered is None or answer is None:
+    def _shown(self, question: Question) -> Question:
+        def safe(text: str) -> str:
+            return printable(self._redact(text))
+
+        return msgspec.structs.replace(
+            question,
+            what=safe(question.what),
+            reason=safe(question.reason),
+            lasting=safe(question.lasting),
+            choices=tuple(safe(choice) for choice in question.choices),
+        )
+
+    def take(self, text: str, *, command: bool = False) -> bool:
+        """Read a line as the answer; False when nothing is asked or it is none, as a `command` is to an open one."""
+        if self._answered is None or self.current is None:
+            return False
+        if self.current.open:
+            answer = "" if command else self._meant(text.strip())
+        else:
+            answer = _ANSWERS.get(text.strip().lower(), "")
+        if not answer:
             return False
         self._answer = answer
         self._answered.set()
         return True
+
+    def dismiss(self) -> None:
+        """Nobody will answer any more."""
+        if self._answered is not None:
+            self._answer = ""
+            self._answered.set()
+
+    def _meant(self, text: str) -> str:
+        """The choice that a number names, else the text itself."""
+        choices = self.current.choices if self.current is not None else ()
+        return choices[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(choices) else text

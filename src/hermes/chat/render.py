@@ -28,6 +28,7 @@ __all__ = [
     "size_text",
     "usage_text",
     "when",
+    "wrapped",
 ]
 
 #: Columns below which a second cell stands under the first, not beside it.
@@ -202,6 +203,17 @@ def aligned(rows: Sequence[tuple[str, str]], indent: str = "  ", width: int = 0)
         begin, *rest = _broken(right, room) if width else [right]
         lines.append(f"{indent}{left}{' ' * (first - columns(left))}  {begin}".rstrip())
         lines += [f"{indent}{' ' * first}  {part}" for part in rest]
+    return lines
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` columns, broken at spaces, and where a word is longer, inside of it."""
+    lines: list[str] = []
+    for line in _broken(text, width):
+        while (count := fitting(line, width)) < len(line):
+            lines.append(line[:count])
+            line = line[count:]
+        lines.append(line)
     return lines
 
 

@@ -152,6 +152,8 @@ def _weather(event: Event) -> str:
     if isinstance(event, FallbackUsed):
         return f"↪ {event.model} answers instead ({event.reason})"
     if isinstance(event, ApprovalAnswered):
+        if event.answer is not None:
+            return "" if event.answer else "⛔ nobody answered: it goes on alone"
         if not event.allowed:
             return f"⛔ denied {event.tool}: {one_line(event.reason, 120)} (by {event.by})"
         return f"⚠ run without asking: {event.tool}, {one_line(event.reason, 120)}" if event.by != "user" else ""

@@ -4,7 +4,7 @@ good in `config.yaml`."""
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -20,12 +20,15 @@ from hermes.core.clock import Hold, held
 from hermes.core.codec import decode_event
 from hermes.core.errors import OperatorError
 from hermes.core.events import ApprovalAnswered
+from hermes.core.scope import TaskScope
 from hermes.credentials.redact import Redactor
 from hermes.runtime.approval import Gate
 from hermes.runtime.taping import Tape
+from hermes.runtime.task import Task
 from hermes.store.ops import Store
+from hermes.tools.clarify import AskPerson
 
-__all__ = ["gate_of", "granted_in", "saved_to"]
+__all__ = ["asking", "gate_of", "granted_in", "saved_to"]
 
 
 def gate_of(parts: Parts, redactor: Redactor, store: Store, tape: Tape | None = None) -> Gate:
@@ -53,6 +56,16 @@ def gate_of(parts: Parts, redactor: Redactor, store: Store, tape: Tape | None = 
     )
     gate.tape = tape
     return gate
+
+
+def asking(gate: Gate, tasks: Mapping[str, Task], timeout: float) -> AskPerson:
+    """What puts questions of models to the person; each waits `timeout` seconds."""
+
+    async def ask(scope: TaskScope, question: str, choices: Sequence[str]) -> tuple[str, str]:
+        reply = await gate.person.ask(tasks[scope.task_id], "clarify", question, choices, timeout)
+        return reply.text, reply.silence
+
+    return ask
 
 
 def granted_in(store: Store) -> Callable[[str], Awaitable[Sequence[ApprovalRule]]]:

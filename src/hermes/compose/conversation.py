@@ -61,6 +61,8 @@ def conversation_spec(
     settings = assembly.settings
     selection = select_toolsets(settings, assembly.runtime.registry, toolsets)
     chosen = selection.names
+    if unattended and toolsets is None:  # nobody would answer
+        chosen = tuple(name for name in chosen if name != "clarify")
     tiny = assembly.model.profile.tiny
     spec = TaskSpec(
         kind="main",

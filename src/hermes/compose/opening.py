@@ -19,7 +19,7 @@ import msgspec
 from hermes.compose.answering import answering
 from hermes.compose.boards import BoardToolset, board_password
 from hermes.compose.children import delegation_policy, levels_above
-from hermes.compose.consents import gate_of
+from hermes.compose.consents import asking, gate_of
 from hermes.compose.keys import KeyPools
 from hermes.compose.models import Models, address_of
 from hermes.compose.observing import observing
@@ -62,6 +62,7 @@ from hermes.store.memory import MemoryStore
 from hermes.store.ops import AddOwner, Store, Unit
 from hermes.store.owner import is_gone, take_ownership
 from hermes.store.sqlite import open_store
+from hermes.tools.clarify import ClarifyToolset
 from hermes.tools.code_execution import CodeToolset
 from hermes.tools.toolsets import FileToolset, TerminalToolset, TodoToolset
 
@@ -262,7 +263,7 @@ def _wire(
     )
     bus = Bus()
     gate = gate_of(parts, redactor, store, tape)
-    registry = _registry(parts, delegation, tasks, web, boards)
+    registry = _registry(parts, delegation, tasks, web, boards, gate)
     builder = _builder(parts, redactor, store, models, registry, gate, places, delegation, tape)
     supervisor = Supervisor(
         store=store,
@@ -344,7 +345,7 @@ def _room(task: Task) -> int:
 
 
 def _registry(
-    parts: Parts, delegation: Delegation, tasks: Mapping[str, Task], web: Web, boards: BoardToolset
+    parts: Parts, delegation: Delegation, tasks: Mapping[str, Task], web: Web, boards: BoardToolset, gate: Gate
 ) -> ToolsetRegistry:
     settings = parts.loaded.settings
 
@@ -363,6 +364,7 @@ def _registry(
                 hold=parts.hold,
             ),
             TodoToolset(),
+            ClarifyToolset(asking(gate, tasks, settings.agent.clarify_timeout)),
             *web.toolsets,
             CodeToolset(
                 environment_of,

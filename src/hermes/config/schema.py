@@ -107,6 +107,9 @@ class AgentSettings(_Section, frozen=True, kw_only=True):
         ),
     ] = 20_000
     api_max_retries: Annotated[int, Meta(description="Attempts at a model call; 1: none after a failure.", ge=1)] = 3
+    clarify_timeout: Annotated[
+        Positive, Meta(description="Seconds that a question of the model waits for its person before it goes on alone.")
+    ] = 3600
     reasoning_effort: Annotated[
         Effort, Meta(description="How much the model should think; `none` turns thinking off; empty: the model's own.")
     ] = ""

@@ -10,7 +10,7 @@ _UNUSED = """
     browser voice tts stt security logging checkpoints session_reset privacy cron updates
     model.streaming model.max_tokens
     agent.budget_warning_ratio agent.gateway_timeout agent.gateway_timeout_warning agent.service_tier
-    agent.stall_guards agent.empty_response_guard agent.turn_liveness agent.clarify_timeout agent.verbose
+    agent.stall_guards agent.empty_response_guard agent.turn_liveness agent.verbose
     agent.system_prompt agent.personalities
     terminal.singularity_image terminal.modal_image terminal.daytona_image terminal.docker_mount_cwd_to_workspace
     terminal.container_disk terminal.container_persistent terminal.home_mode

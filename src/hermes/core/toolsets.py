@@ -98,7 +98,7 @@ KNOWN_TOOLSETS: tuple[ToolsetInfo, ...] = (
     _info("cronjob", "Run prompts on a schedule", "cronjob"),
     _info("memory", "Remember across sessions", "memory"),
     _info("session_search", "Search earlier sessions", "session_search"),
-    _info("clarify", "Ask the user a question", "clarify"),
+    _info("clarify", "Ask the user a question", "clarify", here=True),
     _info("moa", "Ask several models and merge", "mixture_of_agents"),
     _info("tts", "Speak a text", "text_to_speech"),
     _info("stt", "Transcribe speech", "speech_to_text"),
@@ -122,6 +122,7 @@ DEFAULT_TOOLSETS: tuple[str, ...] = (
     "web",
     "code_execution",
     "todo",
+    "clarify",
     "delegation",
     "async_delegation",
 )

@@ -146,9 +146,10 @@ class Occasions:
         return self._at_rest(session, envelope)
 
     def _asked(self, envelope: Envelope, event: ApprovalAsked) -> Occasion:
-        title = f"needs an answer: {event.tool}"
+        title = f"needs an answer: {event.tool}" if event.choices is None else "asks you something"
+        text = f"{event.what} ({event.reason})" if event.choices is None else event.what
         details = {"tool": event.tool, "what": event.what, "reason": event.reason, "path": list(event.path)}
-        return self._made("needs_answer", envelope, title, f"{event.what} ({event.reason})", **details)
+        return self._made("needs_answer", envelope, title, text, **details)
 
     def _card(self, envelope: Envelope, event: CardMoved) -> Occasion | None:
         if not event.asks:

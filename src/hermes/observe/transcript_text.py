@@ -109,7 +109,15 @@ def _retry(event: RetryWaiting) -> str:
     return f"waits {event.seconds:.1f}s and asks again ({event.reason}): {_cut(event.message)}".rstrip(" :")
 
 
+def _asked(event: ApprovalAsked) -> str:
+    if event.choices is not None:
+        return f"asks: {_cut(event.what)}"
+    return f"asks whether {event.tool} may run: {_cut(event.what)} ({_cut(event.reason)})"
+
+
 def _answered(event: ApprovalAnswered) -> str:
+    if event.answer is not None:
+        return f"answered by {event.by}: {_cut(event.answer or event.reason)}"
     return f"{'allowed' if event.allowed else 'denied'} by {event.by}: {event.tool} {_cut(event.reason)}".rstrip()
 
 
@@ -135,7 +143,7 @@ _LINES: Mapping[type[Any], Callable[[Any], str]] = {
     BudgetWarned: _budget,
     BudgetReached: lambda event: f"budget: the limit of {event.limit:g} {event.kind} is reached ({event.scope})",
     ContextCompacted: lambda event: f"context shortened: {event.before_tokens} → {event.after_tokens} tokens",
-    ApprovalAsked: lambda event: f"asks whether {event.tool} may run: {_cut(event.what)} ({_cut(event.reason)})",
+    ApprovalAsked: _asked,
     ApprovalAnswered: _answered,
     WorkspaceConflict: lambda event: f"{event.path} was changed by {event.other} since it was read",
     LoopStalled: lambda event: f"everything stood still for {event.seconds:.1f}s: {_cut(event.where)}",

@@ -23,14 +23,14 @@ from hermes.core.events import ApprovalAnswered, ApprovalAsked
 from hermes.core.messages import Part, Text
 from hermes.core.tools import CallContext, Tool, ToolOutput, text_output
 from hermes.runtime.approval_rules import Subject, decision_of, rule_for, rule_text
+from hermes.runtime.asking import Asker, Person, Question
 from hermes.runtime.danger import JUDGED, Step, allowed_read_only, classify, examine
 from hermes.runtime.modes import fate
 from hermes.runtime.task import Task
 
-__all__ = ["Answer", "ApprovalMode", "Gate", "Question"]
+__all__ = ["ApprovalMode", "Gate"]
 
 ApprovalMode = Literal["ask", "allow", "deny"]
-Answer = Literal["once", "session", "always", "no"]
 
 #: Conversations whose consents are kept in memory; those of others are read again when they are needed.
 _KEPT_SESSIONS = 256
@@ -38,22 +38,6 @@ _KEPT_SESSIONS = 256
 _LONG = 2000
 #: Reasons that a question or a refusal names.
 _NAMED = 3
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is asked. `path` leads from the conversation to the task that asks; `lasting` is what the answers
-    `session` and `always` would allow from now on."""
-
-    request: str
-    tool: str
-    what: str
-    reason: str
-    path: tuple[str, ...]
-    lasting: str = ""
-
-
-#: Puts a question to a person; None when nobody can be asked.
-Asker = Callable[[Question], Awaitable[Answer]]
 
 
 async def _none_granted(_session: str) -> Sequence[ApprovalRule]:
@@ -110,7 +94,7 @@ class Gate:
     ) -> None:
         self.mode: ApprovalMode = mode
         self.yolo = yolo
-        self.asker: Asker | None = None
+        self.person = Person()
         self.rules = tuple(rules)
         self.host_commands = host_commands
         self._children_yes = children_yes
@@ -123,8 +107,15 @@ class Gate:
         self._redact = redact
         self._hold = hold
         self._sessions: dict[str, tuple[ApprovalRule, ...]] = {}
-        self._number = 0
-        self._asking = anyio.Lock()
+
+    @property
+    def asker(self) -> Asker | None:
+        """What puts a question to the person; None when nobody can be asked."""
+        return self.person.asker
+
+    @asker.setter
+    def asker(self, asker: Asker | None) -> None:
+        self.person.asker = asker
 
     def wrap(self, tool: Tool, task: Task, *, read_only: bool = False) -> Tool:
         """Return the tool behind the gate, for one task."""
@@ -206,8 +197,8 @@ class Gate:
             self._refuse(task, tool, call.reason, "the configuration denies such calls (approvals: deny)", "policy")
         elif task.scope.depth > 0 and self._children_yes:
             self._answered(task, tool, True, "policy", call.reason)
-        elif self.asker is not None and not task.spec.unattended:
-            await self._ask(call, self.asker)
+        elif self.person.there_for(task):
+            await self._ask(call)
         elif fate("local", attended=False, freed=self.host_commands and not call.by_rule) == "run":
             self._answered(task, tool, True, "policy", call.reason)
         else:
@@ -229,16 +220,16 @@ class Gate:
             self._answered(task, tool, False, "policy", reason)
             raise ToolError(f"Denied: {reason}. Use a plain read-only command such as ls, cat, wc, grep or head.")
 
-    async def _ask(self, call: _Call, asker: Asker) -> None:
+    async def _ask(self, call: _Call) -> None:
         task, tool = call.task, call.tool
-        self._number += 1
         lasting = tuple(dict.fromkeys(rule_for(step, call.subject) for step in call.steps))
         question = Question(
-            request=f"ask-{self._number}",
+            request=self.person.next_request(),
             tool=tool.name,
             what=call.what,
             reason=call.reason,
             path=task.scope.path,
+            timeout=self._timeout,
             lasting="; ".join(map(rule_text, lasting)),
         )
         task.emit(
@@ -246,14 +237,11 @@ class Gate:
                 request=question.request, tool=tool.name, what=call.what, reason=call.reason, path=task.scope.path
             )
         )
-        answer: Answer | None = None
-        with anyio.move_on_after(self._timeout):
-            async with self._asking:  # one question at a time on one screen
-                answer = "once" if self._answered_meanwhile(call) else await asker(question)
+        answer = await self.person.answer(question, lambda: "once" if self._answered_meanwhile(call) else "")
         if answer is None:
             why = f"nobody answered within {self._timeout:g} s"
             self._refuse(task, tool, call.reason, why, "timeout", question.request)
-        if answer == "no":
+        if answer not in ("once", "session", "always"):
             self._refuse(task, tool, call.reason, "the user said no", "user", question.request)
         await self._keep(call, question.request, answer, lasting)
 
@@ -262,7 +250,7 @@ class Gate:
         rules = (*self.rules, *self._sessions.get(call.task.scope.session_id, ()))
         return all(decision_of(rules, step, call.subject) == "allow" for step in call.steps)
 
-    async def _keep(self, call: _Call, request: str, answer: Answer | None, lasting: Sequence[ApprovalRule]) -> None:
+    async def _keep(self, call: _Call, request: str, answer: str, lasting: Sequence[ApprovalRule]) -> None:
         """Take a yes down, for as long as it holds."""
         note = ""
         if answer == "always":
@@ -282,7 +270,7 @@ class Gate:
                 allowed=True,
                 by="user",
                 reason=call.reason + note,
-                scope=answer or "once",
+                scope=answer,
                 grants=tuple(msgspec.to_builtins(rule) for rule in lasting) if answer != "once" else (),
             )
         )

@@ -176,7 +176,7 @@ class ChatScreen(Screen[None]):
         question = chat.questions.current
         waiting = sum(view.phase == "approval" and not view.ended for view in chat.tree.tasks.values())
         asked = feed.asked.get(question.request) if question is not None else None
-        left = max(0.0, asked + chat.assembly.settings.approvals.timeout - now) if asked is not None else None
+        left = max(0.0, asked + question.timeout - now) if question is not None and asked is not None else None
         self._ask.draw(question, now, waiting=waiting, left=left, brief=height <= 2 * SMALL)
         self._draw_status()
 
@@ -236,10 +236,14 @@ class ChatScreen(Screen[None]):
 
     def _answer(self, key: str) -> None:
         question = self.host.chat.questions.current
-        if question is not None and self.host.chat.questions.take(key):
+        if question is None or not self.host.chat.questions.take(key):
+            return
+        if question.open:
+            self.host.feed.said(question.choices[int(key) - 1])
+        else:
             word = {"y": "allowed once", "s": "allowed in this conversation", "a": "always allowed", "n": "denied"}[key]
             self.host.feed.note(f"{word}: {question.tool} {question.what}")
-            self.draw_state()
+        self.draw_state()
 
     @on(Prompt.Pressed)
     def _elsewhere(self) -> None:

@@ -19,6 +19,7 @@ from hermes.chat.composer import Signal, nobody
 from hermes.config import Home
 from hermes.tui.app import HermesApp
 from hermes.tui.feed import Feed
+from hermes.tui.transcript import RENDERING
 
 if TYPE_CHECKING:
     from hermes.chat.interactive import Chat
@@ -29,8 +30,6 @@ __all__ = ["ScreenComposer"]
 MOST_LINES = 1_000
 #: Seconds that keeping the draft may take when the screen is left.
 SETTLE = 5.0
-#: What is loaded when the first picture stands.
-LATER = "hermes.tui.rendering"
 
 
 class ScreenComposer:
@@ -91,7 +90,7 @@ class ScreenComposer:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._show)
                 await self.app.ready.wait()
-                group.start_soon(anyio.to_thread.run_sync, partial(importlib.import_module, LATER))
+                group.start_soon(anyio.to_thread.run_sync, partial(importlib.import_module, RENDERING))
                 try:
                     yield
                 finally:

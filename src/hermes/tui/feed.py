@@ -33,7 +33,7 @@ from hermes.core.messages import Assistant, ToolCall, ToolResult, plain_text
 from hermes.core.views import TreeView
 
 if TYPE_CHECKING:
-    from hermes.runtime.approval import Question
+    from hermes.runtime.asking import Question
 
 __all__ = [
     "Answer",

@@ -21,7 +21,7 @@ Screen { background: $background; }
 #transcript .fold-body MarkdownParagraph { margin: 0; }
 #transcript .panel { margin: 1 0; padding: 0 1; border: round $primary 60%; background: $background; }
 #dock { height: auto; padding: 0 1; background: $surface; display: none; }
-#ask { height: auto; padding: 0 1; background: $panel; border-left: thick $warning; display: none; }
+#ask { height: auto; max-height: 60%; padding: 0 1; background: $panel; border-left: thick $warning; display: none; }
 #ask:focus { background: $panel-lighten-2; }
 #choices { height: auto; max-height: 8; border: none; background: $surface; display: none; scrollbar-size-vertical: 1; }
 #composer { height: auto; max-height: 10; border-top: solid $primary 60%; background: $background; }

@@ -5,9 +5,12 @@ It shows what the feed hands it and forgets what is far above; the whole is in t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
+import anyio
+import anyio.to_thread
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -36,10 +39,12 @@ if TYPE_CHECKING:
 
     from hermes.tui.rendering import AnswerPart
 
-__all__ = ["Fold", "Transcript"]
+__all__ = ["RENDERING", "Fold", "Transcript"]
 
 #: Blocks that are kept on the screen.
 MOST_BLOCKS = 200
+#: The module of Markdown, which the first picture does not wait for.
+RENDERING = "hermes.tui.rendering"
 #: Characters of reasoning, notes and results that a block keeps.
 MOST_TEXT = 20_000
 
@@ -49,11 +54,14 @@ class Fold(Static, can_focus=True):
 
     BINDINGS = [Binding("enter,space", "turn", "open or close", show=False)]
 
-    def __init__(self, title: str, text: str = "", *, markdown: bool = False, classes: str = "") -> None:
+    def __init__(
+        self, title: str, text: str = "", *, render: Callable[[str, str], Markdown] | None = None, classes: str = ""
+    ) -> None:
+        """`render` makes Markdown of a text and its classes; without it the text is shown as it is."""
         super().__init__("", markup=False, classes=f"fold {classes}")
         self.title = title
         self.text = text
-        self._markdown = markdown
+        self._made = render
         self._body: Widget | None = None
 
     def on_mount(self) -> None:
@@ -77,7 +85,7 @@ class Fold(Static, can_focus=True):
         else:
             text = self.text or "(nothing yet)"
             plain = Static(Content(text), markup=False, classes="fold-body")
-            self._body = body = _rendered(text, "fold-body") if self._markdown else plain
+            self._body = body = self._made(text, "fold-body") if self._made is not None else plain
             assert self.parent is not None
             self.screen.get_widget_by_id("transcript", Transcript).mount(body, after=self)
         self._draw()
@@ -103,13 +111,6 @@ class Fold(Static, can_focus=True):
         self.update(Content(f"{'▾' if self.unfolded else '▸'} {self.title}"))
 
 
-def _rendered(text: str, classes: str) -> Markdown:
-    # edge: the first picture does not wait for Markdown
-    from hermes.tui.rendering import rendered
-
-    return rendered(text, classes)
-
-
 class Transcript(VerticalScroll, can_focus=True):
     """The blocks. `show` adds what happened, in order."""
 
@@ -123,6 +124,7 @@ class Transcript(VerticalScroll, can_focus=True):
         self._calls: dict[CallKey, Fold] = {}
         self._begun: dict[CallKey, CallBegan] = {}
         self._note: tuple[Static, str] | None = None
+        self._markdown: Any = None
         self.newest_report: Fold | None = None
 
     def on_mount(self) -> None:
@@ -174,10 +176,17 @@ class Transcript(VerticalScroll, can_focus=True):
         elif isinstance(item, (CallBegan, CallOutput, CallEnded)):
             await self._call(item)
         elif isinstance(item, ChildEnded):
-            self.newest_report = Fold(item.line, item.report, markdown=True, classes="child")
+            render = (await self._rendering()).rendered
+            self.newest_report = Fold(item.line, item.report, render=render, classes="child")
             await self._add(self.newest_report)
         elif isinstance(item, Shown):
             await self._panel(item)
+
+    async def _rendering(self) -> Any:
+        """Markdown, which is loaded when it is first needed; on a thread, so that keys are drawn meanwhile."""
+        if self._markdown is None:
+            self._markdown = await anyio.to_thread.run_sync(importlib.import_module, RENDERING)
+        return self._markdown
 
     async def _add(self, block: Widget) -> None:
         self._blocks.append(block)
@@ -188,10 +197,7 @@ class Transcript(VerticalScroll, can_focus=True):
         if place is not None:
             if self._answer and place:
                 await self._answer[-1].add(text[:place])
-            # edge: the first picture does not wait for Markdown
-            from hermes.tui.rendering import AnswerPart
-
-            part = AnswerPart()
+            part: AnswerPart = (await self._rendering()).AnswerPart()
             self._answer.append(part)
             await self._add(part)
             text = text[place:]
@@ -235,7 +241,7 @@ class Transcript(VerticalScroll, can_focus=True):
             del self._calls[oldest], self._begun[oldest]
 
     async def _panel(self, item: Shown) -> None:
-        block = _rendered(item.text, "panel")
+        block: Markdown = (await self._rendering()).rendered(item.text, "panel")
         block.border_title = Content(item.title)
         await self._add(block)
 
