@@ -31,6 +31,7 @@ class Life:
         self.begin: wire.Begin | None = None
         self.heard: list[wire.ToWorker] = []
         self.closed = False
+        self.toolsets = dict(TOOLSETS)
         self._answer = answer
         self._begun = begun
         self._out, self._in = anyio.create_memory_object_stream[bytes](100)
@@ -54,7 +55,7 @@ class Life:
             opened = wire.Opened(
                 model="m",
                 profile=ModelProfile(),
-                toolsets=dict(TOOLSETS),
+                toolsets=self.toolsets,
                 begun=self._begun,
                 journal=message.journal or str(self.number),
                 host="node",
@@ -89,12 +90,14 @@ class Places:
         self.said: list[str] = []
         self._answer, self._open = answer, open
         self.begun: dict[int, tuple[str, ...]] = {}
+        self.toolsets: dict[int, dict[str, tuple[str, ...]]] = {}
 
     def connect(self, number: int) -> Connect:
         @asynccontextmanager
         async def start(again: bool) -> AsyncIterator[Link]:
             self._open(number, again)
             life = Life(number, again, self._answer, () if again else self.begun.get(number, ()))
+            life.toolsets = self.toolsets.get(number, dict(TOOLSETS))
             self.lives.append(life)
             try:
                 yield life
@@ -252,3 +255,12 @@ async def test_a_cancelled_rollout_is_stopped_where_it_runs(virtual_clock: objec
             await engine.run(request("r"))
         assert scope.cancelled_caught
     assert any(isinstance(message, wire.Cancel) for message in places.lives[0].heard)
+
+
+async def test_processes_whose_tools_differ_carry_out_nothing(virtual_clock: object) -> None:
+    """A row would get other tools than were drawn for it, depending on where it runs."""
+    places = Places()
+    places.toolsets[1] = {"terminal": ("terminal",), "file": ("read_file",)}
+    with pytest.raises(OperatorError, match="have other tools in: file, todo"):
+        async with places.engine():
+            pytest.fail("it opened")

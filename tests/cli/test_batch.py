@@ -166,8 +166,18 @@ def test_show_prints_rows_readably(shell: Shell) -> None:
     assert result.stdout.count("── row") == 2
     assert "[user]\n  prompt 0" in result.stdout and '→ terminal {"command":"ls"}' in result.stdout
     assert "has no rows" in shell("show", "r", "--rejected").stdout
-    missing = shell("show", "other")
-    assert isinstance(missing.exception, UsageError) and "Runs in" in str(missing.exception)
+
+
+def test_a_run_that_is_not_there_is_told_with_the_names_that_are_near(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(1))
+    for name in ("first", "fourth"):
+        shell("run", f"--dataset_file={path}", f"--run_name={name}")
+    for verb in (["show", "frist"], ["status", "frist"], ["merge", "frist"], ["run", "--run_name=frist", "--resume"]):
+        error = shell(*verb).exception
+        assert isinstance(error, UsageError) and "no run 'frist'" in str(error) and "Near: first." in str(error), verb
+    assert "Runs there: first, fourth." in str(shell("show", "x").exception)
+    (shell.desk.data / "first" / "rejected.jsonl").unlink()
+    assert "hermes batch merge first" in str(shell("show", "first", "--rejected").exception)
 
 
 def test_the_distributions_can_be_listed(shell: Shell) -> None:

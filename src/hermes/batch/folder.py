@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
@@ -252,9 +253,11 @@ def run_names(data_dir: Path) -> list[str]:
 
 
 def no_such_run(data_dir: Path, run_name: str) -> UsageError:
-    """The error that names the runs there are."""
-    known = ", ".join(run_names(data_dir)[:10]) or "none"
-    return UsageError(f"there is no run {run_name!r} in {data_dir}. Runs there: {known}.")
+    """The error that names the runs that are nearest by name, else those that are there."""
+    names = run_names(data_dir)
+    near = get_close_matches(run_name, names, 3, 0.6)
+    known = f"Near: {', '.join(near)}" if near else f"Runs there: {', '.join(names[:10]) or 'none'}"
+    return UsageError(f"there is no run {run_name!r} in {data_dir}. {known}.")
 
 
 def _owner() -> str:

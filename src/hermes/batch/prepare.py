@@ -13,7 +13,7 @@ import msgspec
 from hermes.batch.accounts import NO_FAILURE, Allowed, redo_reasons, rejected_keys
 from hermes.batch.checkpoint import is_damaged
 from hermes.batch.dataset import Dataset, read_dataset
-from hermes.batch.folder import RunFolder, RunMeta, run_names
+from hermes.batch.folder import RunFolder, RunMeta, no_such_run
 from hermes.batch.plan import Plan, plan_new, plan_resume
 from hermes.batch.prefill import read_prefill
 from hermes.batch.record import RecordIndex, open_index
@@ -67,7 +67,7 @@ def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> Prep
             raise UsageError("no run name: --resume goes on with the run that --run_name names.")
         meta = folder.read_meta()
         if meta is None:
-            raise UsageError(f"there is no run {name!r} in {data_dir} to resume. {_known_runs(data_dir)}")
+            raise UsageError(f"{no_such_run(data_dir, name)} Leave out --resume to start it.")
         settings = resumed_settings(given, meta.settings)
     else:
         settings = new_settings(given)
@@ -110,9 +110,3 @@ def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> Prep
         prefill=prefill,
         notes=notes,
     )
-
-
-def _known_runs(data_dir: Path) -> str:
-    names = run_names(data_dir)
-    known = f"Runs there: {', '.join(names[:10])}. " if names else ""
-    return f"{known}Leave out --resume to start it."

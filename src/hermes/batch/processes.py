@@ -387,3 +387,14 @@ def _see(workers: Sequence[_Worker]) -> None:
         if worker.refused is not None:
             kind = {2: UsageError, 75: TryLater}.get(worker.refused.code, OperatorError)
             raise kind(worker.refused.text)
+    all_of = [worker.opened for worker in workers if worker.opened is not None]
+    for other in all_of[1:]:
+        if other.toolsets != all_of[0].toolsets:
+            differing = sorted(
+                {*other.toolsets, *all_of[0].toolsets}
+                - {name for name, tools in other.toolsets.items() if all_of[0].toolsets.get(name) == tools}
+            )
+            raise OperatorError(
+                f"{all_of[0].host or 'a process'} and {other.host or 'another'} have other tools in: "
+                f"{', '.join(differing)}. Install and configure both alike."
+            )

@@ -3,6 +3,7 @@ terminal; long texts are cut. Changes nothing."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hermes.batch.folder import RunFolder
+from hermes.batch.folder import RunFolder, no_such_run, run_names
 from hermes.batch.settings import check_run_name
 from hermes.core.errors import OperatorError, UsageError
 
@@ -36,8 +37,12 @@ def show_rows(data_dir: Path, run_name: str, which: str, count: int, index: int 
     paths = [folder.path / f"{name}.jsonl" for name in ((which,) if which else FILES)]
     for path in paths:
         if not path.exists():
-            known = ", ".join(sorted(item.parent.name for item in data_dir.glob("*/run.json"))[:10])
-            raise UsageError(f"there is no {path}. Runs in {data_dir}: {known or 'none'}.")
+            if run_name not in run_names(data_dir):
+                raise no_such_run(data_dir, run_name)
+            raise UsageError(
+                f"run {run_name!r} has no {path.name} yet: it is made at the end of the run, and at any time by "
+                f"`hermes batch merge {shlex.quote(run_name)}`."
+            )
     if index is None:
         shown = False
         for row in islice(_rows(paths[0]), count):

@@ -31,6 +31,7 @@ from hermes.compose.taping import cassettes, replay_endpoint
 from hermes.config import find_home
 from hermes.core.errors import OperatorError, UsageError
 from hermes.core.model import ModelProfile
+from hermes.credentials import is_local
 from hermes.credentials.redact import Redactor
 from hermes.providers.catalog import Catalog
 from hermes.runtime.budgets import unknown_price
@@ -165,6 +166,8 @@ class BatchEngine:
         endpoint = sources.endpoint(base_url=settings.base_url or "")
         check_routing(settings, address_of(endpoint).host)
         carried = carry(sources, endpoint)
+        if is_local(endpoint.base_url):
+            self._say(f"{endpoint.base_url} is asked by each node on its own machine")
         away = id_away(RunFolder(self._data_dir, settings.run_name))
         async with self._cluster(settings.ray_address, settings.processes, self._say) as connects:
             begins = [self._begin(number, settings, away, carried) for number in range(len(connects))]
