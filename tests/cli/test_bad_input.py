@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from hermes.testing.faults import bad_key, forbidden
+from hermes.testing.scripted import reply
 from hermes.testing.server import serve_in_thread
 from tests.cli.conftest import Ran
 from tests.cli.program import KEY, Program, worker
@@ -348,6 +349,20 @@ def test_rows_are_exported_into_a_pipe(program: Program) -> None:
     assert ran.code == 0 and [row["messages"][0]["content"] for row in rows] == ["prompt 0", "prompt 1"]
     assert "2 rows of openai" in ran.err and not (program.folder / "-").exists()
     refused(program.run("batch", "export", "first", "--to", "parquet", "--out", "-"), 2, "parquet needs a file")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "seen"), [("ascii", "\\u0433\\u043e \\U0001f389\n"), ("koi8-r", "го \\U0001f389\n")]
+)
+def test_an_answer_is_not_lost_over_a_character_that_the_output_cannot_show(
+    tmp_path: Path, encoding: str, seen: str
+) -> None:
+    with serve_in_thread(lambda request: reply("го 🎉")) as server:
+        program = Program(tmp_path).use(server)
+        program.environ["PYTHONIOENCODING"] = encoding
+        command = [*program.command, "-m", "test-model", "chat", "-q", "Привет"]
+        done = subprocess.run(command, cwd=program.folder, env=program.environ, capture_output=True, timeout=50)
+    assert (done.returncode, done.stdout.decode(encoding)) == (0, seen), done.stderr
 
 
 def test_a_conversation_with_nobody_ends_by_itself(program: Program) -> None:

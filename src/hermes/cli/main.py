@@ -13,6 +13,7 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> int:
     """Run `hermes` with `argv` (without the program's name) and return its exit code."""
     _open_closed()
+    _spell_out()
     try:
         return _main(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:  # while it is loaded
@@ -28,6 +29,13 @@ def _open_closed() -> None:
             if descriptor == number:
                 os.set_inheritable(descriptor, True)
             setattr(sys, name, open(descriptor, "w" if number else "r", encoding="utf-8", closefd=False))
+
+
+def _spell_out() -> None:
+    """Where the output takes only some characters (a locale such as ru_RU.KOI8-R), write the others as escapes: an
+    answer is paid for, and must not be lost over one of them."""
+    if getattr(sys.stdout, "errors", "") == "strict" and (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _main(args: list[str]) -> int:
