@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import aiohttp
 import anyio
 from figures import Figure, Options, options, show
-from stage import MODEL, Usage, model_process, part, runtime, scratch
+from stage import MODEL, Usage, model_process, part, peak_bytes, runtime, scratch
 
 from hermes.batch.execute import RuntimeEngine
 from hermes.batch.job import JobOptions, run_job
@@ -57,7 +57,7 @@ class Timed:
         return await self._engine.run(request)
 
 
-async def ours(base_url: str, rows: int, recorded: Path | None = None) -> dict[str, Any]:
+async def ours(base_url: str, rows: int, recorded: Path | None = None, workers: int = WORKERS) -> dict[str, Any]:
     """The batch, as the command runs it. `recorded` takes the bodies of the first row's requests."""
     timed: list[Timed] = []
     session = HttpSession()
@@ -87,7 +87,7 @@ async def ours(base_url: str, rows: int, recorded: Path | None = None) -> dict[s
                 yield timed[-1]
 
         code = await run_job(
-            JobOptions(given={"dataset_file": str(dataset), "run_name": "bench", "num_workers": WORKERS}, yes=True),
+            JobOptions(given={"dataset_file": str(dataset), "run_name": "bench", "num_workers": workers}, yes=True),
             open_engine=open_engine,
             display=LineDisplay(lambda _: None),
             say=said.append,
@@ -104,7 +104,7 @@ async def ours(base_url: str, rows: int, recorded: Path | None = None) -> dict[s
         raise SystemExit(f"exit {code}, {kept} of {rows} rows kept: {' '.join(said)}")
     if recorded is not None and model is not None:
         recorded.write_text(json.dumps([base64.b64encode(body).decode() for body in model.bodies]))
-    return {"wall": synced - timed[0].began, "own": own, "commands": commands}
+    return {"wall": synced - timed[0].began, "own": own, "commands": commands, "peak": peak_bytes()}
 
 
 class Recording(OpenAIChat):
@@ -120,7 +120,7 @@ class Recording(OpenAIChat):
         return body
 
 
-async def bare(base_url: str, rows: int, recorded: Path) -> dict[str, Any]:
+async def bare(base_url: str, rows: int, recorded: Path, workers: int = WORKERS) -> dict[str, Any]:
     """The same requests and commands, and rows of about the same size, without an agent."""
     first, second = (base64.b64decode(body) for body in json.loads(recorded.read_text()))
     headers = {"Content-Type": "application/json"}
@@ -176,7 +176,7 @@ async def bare(base_url: str, rows: int, recorded: Path) -> dict[str, Any]:
                 await row()
                 async with anyio.create_task_group() as group:
                     left = list(range(rows - 1))
-                    for _ in range(WORKERS):
+                    for _ in range(workers):
                         group.start_soon(work, left)
                 ended.set()
             wall = time.perf_counter() - began

@@ -24,7 +24,7 @@ from hermes.core.model import Model
 from hermes.credentials import Endpoint
 from hermes.runtime.runtime import tune_collector
 
-__all__ = ["HERE", "MODEL", "Usage", "model_process", "part", "peak_memory", "runtime", "scratch"]
+__all__ = ["HERE", "MODEL", "Usage", "model_process", "part", "peak_bytes", "peak_memory", "runtime", "scratch"]
 
 HERE = Path(__file__).parent
 MODEL = "test-model"
@@ -51,10 +51,10 @@ def model_process(script: str, *more: str) -> Iterator[str]:
             process.wait(timeout=10)
 
 
-def part(program: str, *arguments: str) -> dict[str, Any]:
+def part(program: str, *arguments: str, timeout: float = 300) -> dict[str, Any]:
     """Run `program --part …` as a process of its own, so that no run inherits another's memory; returns its JSON."""
     done = subprocess.run(
-        [sys.executable, program, "--part", *arguments], stdout=subprocess.PIPE, text=True, check=False, timeout=300
+        [sys.executable, program, "--part", *arguments], stdout=subprocess.PIPE, text=True, check=False, timeout=timeout
     )
     if done.returncode:
         raise SystemExit(f"{Path(program).name} --part {' '.join(arguments)} ended with {done.returncode}")
@@ -99,6 +99,11 @@ class Usage:
 def _seconds(whose: int) -> float:
     usage = resource.getrusage(whose)
     return usage.ru_utime + usage.ru_stime
+
+
+def peak_bytes() -> int:
+    """The most resident bytes that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # in KiB on Linux
 
 
 def memory() -> int:
