@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import hermes
 from hermes.config import Home, Loaded, load
 from hermes.config.reference import plain, settings_page, shown
 from hermes.config.schema import FIELDS, KNOWN_UNUSED
@@ -174,6 +175,14 @@ def test_keys_without_effect_are_reported_and_never_in_the_way(at: Home) -> None
     }  # fmt: skip
     assert loaded.require().agent.max_turns == 90
     assert loaded.warnings == [f"{at.config_file}:3: max_turns has no effect here. Write it as agent.max_turns."]
+
+
+@pytest.mark.fault("B132")
+def test_every_documented_setting_is_read_by_the_program() -> None:
+    sources = Path(hermes.__file__).parent
+    texts = [file.read_text(encoding="utf-8") for file in sources.rglob("*.py")]
+    read_names = set(re.findall(r"\.(\w+)", "\n".join(texts)))
+    assert [key for key in FIELDS if key.rpartition(".")[2] not in read_names] == []
 
 
 @pytest.mark.fault("B136")
