@@ -34,7 +34,7 @@ async def test_a_child_is_entered_again_when_its_background_command_ends(tmp_pat
     async with open_lab(model, workspace=tmp_path) as lab:
         await lab.ask("parent")
         child = child_of(lab, "child")
-        assert child.result is not None and child.result.summary == "it is built" and 0.3 <= child.result.elapsed < 3
+        assert child.result is not None and child.result.summary == "it is built" and child.result.elapsed >= 0.3
     model.assert_complete()
     started, last = answers(asked_by(model, "child")[1])[0], asked_by(model, "child")[-1]
     assert "You are told when it ends" in started["note"]

@@ -59,7 +59,7 @@ async def test_one_failing_and_one_hanging_child_leave_the_others_results(
 async def test_a_limit_holds_inside_a_command_and_nothing_writes_afterwards(tmp_path: Path) -> None:
     command = "echo $$ > pid; for i in $(seq 400); do echo $i >> growing; sleep 0.05; done"
     model = family(
-        [reply(calls=[call("delegate_task", goal="busy", timeout=1)]), reply("over")],
+        [reply(calls=[call("delegate_task", goal="busy", timeout=2)]), reply("over")],
         busy=[reply("I begin.", calls=[call("terminal", command=command)])],
     )
     async with open_lab(model, workspace=tmp_path) as lab:
@@ -70,7 +70,7 @@ async def test_a_limit_holds_inside_a_command_and_nothing_writes_afterwards(tmp_
         await anyio.sleep(0.2)
         assert (tmp_path / "growing").stat().st_size == size
     (row,) = answers(model.requests[-1])[0]["results"]
-    assert row["status"] == "timeout" and result.elapsed < 4
+    assert row["status"] == "timeout" and result.elapsed < 15  # of the twenty seconds that the command takes
     assert "I begin." in row["summary"] and "INCOMPLETE" in row["summary"]
 
 
