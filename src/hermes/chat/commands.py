@@ -186,7 +186,7 @@ class Commands:
     async def queue(self, argument: str) -> None:
         """Queue the next input."""
         if argument:
-            await self._chat.say(argument)
+            await self._chat.say(await self._chat.with_files(argument))
         else:
             self._say("usage: /queue TEXT")
 

@@ -88,7 +88,7 @@ class Stage(Protocol):
         """Show what a person is asked."""
 
     def recall(self, asked: str, answered: str) -> None:
-        """Show the newest exchange of a conversation that is taken up; either may be empty."""
+        """Show an exchange of a conversation that is taken up; either may be empty."""
 
     def opens(self, name: str) -> bool:
         """Open a place of its own for `agents`, `sessions`, `board` or `leave`; False where lines must do."""

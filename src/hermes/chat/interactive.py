@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import anyio
 import msgspec
 
+from hermes.chat.attaching import attached, without_files
 from hermes.chat.commands import Commands
 from hermes.chat.composer import Composer, Screen, Signal, Stage
 from hermes.chat.hearing import Hearing
@@ -285,11 +286,17 @@ class Chat:
             elif own:
                 await self.own.run(text[1:], self.folder, os.environ)
             else:
-                await self._message(text)
+                await self._message(await self.with_files(text))
         except StoreError:
             raise
         except HermesError as error:
             self.screen.note(f"hermes: {error}")
+
+    async def with_files(self, text: str) -> str:
+        """A message with the files that it names; its person is told which went along."""
+        found = await attached(text, self.folder, self.assembly.redactor.text, str(self.assembly.home.path))
+        self._note(found.notes)
+        return found.text
 
     async def _message(self, text: str) -> None:
         if self.session is None:
@@ -304,9 +311,10 @@ class Chat:
             await self.say(text)
 
     async def _open(self, text: str = "") -> Session:
-        plain = msgspec.structs.replace(self.spec, goal=(Text(text),) if text else ())
-        spec = await in_worktree(self, text) if self.options.worktree else plain
-        self.session = await self.runtime.open_session(spec, source=self._source)
+        said = without_files(text)
+        goal = tuple(Text(part) for part in (said, text[len(said) :]) if part)
+        spec = await in_worktree(self, said) if self.options.worktree else self.spec
+        self.session = await self.runtime.open_session(msgspec.structs.replace(spec, goal=goal), source=self._source)
         return self.session
 
     async def say(self, text: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
+from hermes.chat.attaching import without_files
 from hermes.chat.composer import Composer
 from hermes.chat.returning import Recover, describe, recover_mode, unfinished
 from hermes.chat.revising import model_lines, revision
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["reopened"]
 
+#: Exchanges that are shown again.
+RECALLED = 5
 _YES, _STOP, _NO = ("", "y", "yes", "да"), ("s", "stop"), ("n", "no", "нет")
 
 
@@ -70,12 +74,14 @@ async def _ask(chat: Chat, composer: Composer) -> Recover | None:
 
 
 async def _recall(chat: Chat, task: Task) -> None:
-    """Show the newest exchange."""
-    asked = answered = ""
+    """Show the newest exchanges."""
+    exchanges: deque[tuple[str, str]] = deque(maxlen=RECALLED)
     for _, body in await chat.runtime.store.entries(task.id):
         entry = decode_entry(body)
-        if isinstance(entry, User) and entry.source == "user":
-            asked, answered = plain_text(entry.content), ""
+        if isinstance(entry, User) and entry.source in ("user", "goal"):
+            exchanges.append((without_files(plain_text(entry.content)), ""))
         elif isinstance(entry, Assistant) and entry.text.strip():
-            answered = entry.text
-    chat.screen.recall(asked, answered)
+            asked = exchanges.pop()[0] if exchanges else ""
+            exchanges.append((asked, entry.text))
+    for asked, answered in exchanges:
+        chat.screen.recall(asked, answered)

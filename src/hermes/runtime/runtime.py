@@ -146,7 +146,7 @@ class Runtime:
 
     def _session(self, sid: str, spec: TaskSpec, source: str) -> AddSession:
         now = self.clock.now()
-        title = " ".join(plain_text(spec.goal).split())[:80]
+        title = " ".join(plain_text(spec.goal[:1]).split())[:80]  # files that go along stand behind
         return AddSession(
             row=SessionRow(
                 session_id=sid,

@@ -188,7 +188,7 @@ class Supervisor:
     def _create(self, request: SpawnRequest, session_id: str, parent: Task | None) -> Task:
         spec = request.spec
         new_id = request.task_id or self.new_id(spec.kind)
-        label = spec.label or plain_text(spec.goal)[:40]
+        label = spec.label or plain_text(spec.goal[:1])[:40]
         scope = TaskScope(
             task_id=new_id,
             session_id=session_id,

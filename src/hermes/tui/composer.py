@@ -224,7 +224,7 @@ class Prompt(TextArea):
         text = printable(event.text)
         path = _dropped_file(text)
         if path:
-            text = f"@{path} "
+            text = f'@"{path}" ' if " " in path else f"@{path} "
         elif text.count("\n") >= LONG_LINES or len(text) > LONG_TEXT:
             number = len(self._pastes) + 1
             self._pastes[number] = text

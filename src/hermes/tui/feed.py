@@ -245,7 +245,7 @@ class Feed:
         """Nothing: the open question has a place of its own on the screen."""
 
     def recall(self, asked: str, answered: str) -> None:
-        """The newest exchange of a conversation that is taken up."""
+        """An exchange of a conversation that is taken up."""
         if asked:
             self.said(asked)
         if answered:
