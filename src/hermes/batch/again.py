@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from hermes.batch.filter_settings import FilterSettings
-from hermes.batch.folder import RunFolder, no_such_run
+from hermes.batch.folder import RunFolder
 from hermes.batch.merge import merge
 from hermes.batch.plan import total_rollouts
 from hermes.batch.record import open_index
@@ -30,9 +30,7 @@ def merge_again(
         StoreFull, OperatorError: a file could not be written; the old ones stand.
     """
     folder = RunFolder(data_dir, check_run_name(run_name))
-    meta = folder.read_meta()
-    if meta is None:
-        raise no_such_run(data_dir, run_name)
+    meta = folder.require_meta()
     with folder.locked():
         if filters is not None and filters != meta.filters:
             meta = msgspec.structs.replace(meta, filters=filters)

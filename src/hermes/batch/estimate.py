@@ -25,12 +25,11 @@ ENOUGH = 5
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """Of `rollouts` to be run: (least, usual, most) tokens, and US dollars, None where the price is unknown. `measured`
-    says that they are taken from ended rollouts of this run."""
+    """Of `rollouts` to be run: (least, usual, most) tokens, both ways together, and US dollars, None where the price is
+    unknown. `measured` is the number of ended rollouts of this run that they are taken from, 0 for none."""
 
     rollouts: int
-    input_tokens: tuple[int, int, int]
-    output_tokens: tuple[int, int, int]
+    tokens: tuple[int, int, int]
     cost_usd: tuple[float, float, float] | None
     measured: int = 0
 
@@ -54,8 +53,7 @@ def estimate(
         cost = tuple((i * in_price + o * out_price) / 1e6 for i, o in zip(inputs, outputs, strict=True))
     return Estimate(
         rollouts=rollouts,
-        input_tokens=(inputs[0], inputs[1], inputs[2]),
-        output_tokens=(outputs[0], outputs[1], outputs[2]),
+        tokens=(inputs[0] + outputs[0], inputs[1] + outputs[1], inputs[2] + outputs[2]),
         cost_usd=(cost[0], cost[1], cost[2]) if cost is not None else None,
     )
 
@@ -66,8 +64,7 @@ def _measured(heads: Sequence[Head], rollouts: int) -> Estimate:
     low, mean, high = _spread(tokens, rollouts)
     return Estimate(
         rollouts=rollouts,
-        input_tokens=(int(low), int(mean), int(high)),
-        output_tokens=(0, 0, 0),
+        tokens=(int(low), int(mean), int(high)),
         cost_usd=_spread(costs, rollouts) if costs else None,
         measured=len(heads),
     )
@@ -81,13 +78,13 @@ def _spread(values: Sequence[float], times: int) -> tuple[float, float, float]:
 
 def estimate_lines(found: Estimate, model: str) -> list[str]:
     """Say an estimate to a person."""
-    tokens = [left + right for left, right in zip(found.input_tokens, found.output_tokens, strict=True)]
+    least, usually, most = found.tokens
     lines = [f"{found.rollouts} rollouts to run with {model}; nothing was started, no model was asked"]
     if found.measured:
         basis = f"by the {found.measured} rollouts of this run that have ended"
     else:
         basis = f"for {TURNS[0]}, {TURNS[1]} and {TURNS[2]} turns a row at most, with no help of the prompt cache"
-    lines.append(f"tokens: about {tokens[1]:,} ({tokens[0]:,} to {tokens[2]:,}), {basis}")
+    lines.append(f"tokens: about {usually:,} ({least:,} to {most:,}), {basis}")
     if found.cost_usd is None:
         lines.append(
             f"cost: unknown, since the price of {model} is. Set it in config.yaml under `models:` as "

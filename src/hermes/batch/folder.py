@@ -158,6 +158,18 @@ class RunFolder:
             )
         return meta
 
+    def require_meta(self) -> RunMeta:
+        """Read `run.json`, which is to be there.
+
+        Raises:
+            UsageError: there is no such run; the error names those that there are.
+            OperatorError: as for `read_meta`.
+        """
+        meta = self.read_meta()
+        if meta is None:
+            raise no_such_run(self.path.parent, self.run_name)
+        return meta
+
     def write_meta(self, meta: RunMeta) -> None:
         """Replace `run.json`."""
         replace_file(self.meta_path, [msgspec.json.format(encode_json(meta), indent=1) + b"\n"])

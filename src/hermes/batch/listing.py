@@ -12,7 +12,7 @@ from hermes.batch.progress import Progress
 from hermes.batch.record import open_index
 from hermes.batch.settings import check_run_name
 from hermes.batch.steering import Status, is_held, read_status
-from hermes.core.errors import OperatorError, UsageError
+from hermes.core.errors import OperatorError
 
 __all__ = ["RunState", "find_run", "living", "run_state", "run_states"]
 
@@ -79,9 +79,7 @@ def run_state(folder: RunFolder) -> RunState:
         UsageError: there is no such run.
         OperatorError: its files cannot be read.
     """
-    meta = folder.read_meta()
-    if meta is None:
-        raise UsageError(f"{folder.path} holds no run.")
+    meta = folder.require_meta()
     alive, status = is_held(folder), read_status(folder)
     if alive and status is not None:
         return _living(folder, meta, status)

@@ -125,15 +125,10 @@ class _Worker:
             self._link = None
 
     async def _listen(self, link: Link, first: bool) -> None:
-        rest: list[bytes] = []
+        lines = wire.Lines()
         while True:
-            head, newline, tail = (await link.receive()).partition(b"\n")
-            while newline:
-                await self._hear(wire.decode_to_run(b"".join((*rest, head))), first)
-                rest = []
-                head, newline, tail = tail.partition(b"\n")
-            if head:
-                rest.append(head)
+            for line in lines.feed(await link.receive()):
+                await self._hear(wire.decode_to_run(line), first)
 
     async def _hear(self, message: wire.ToRun, first: bool) -> None:
         match message:

@@ -1,5 +1,5 @@
 """What a run and the processes that carry its rollouts out say to each other: one JSON object a line, through the pipes
-of the process. No behaviour."""
+of the process. How they are carried is not known here."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ __all__ = [
     "Done",
     "Gone",
     "Keep",
+    "Lines",
     "Opened",
     "Phase",
     "Refused",
@@ -152,6 +153,23 @@ _to_run = msgspec.json.Decoder(ToRun)
 def encode(message: ToWorker | ToRun) -> bytes:
     """Encode a message as a line."""
     return encode_json(message) + b"\n"
+
+
+class Lines:
+    """Puts lines together from what arrives in pieces; a line of megabytes comes in hundreds of them."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that are whole now, without their ends."""
+        *whole, tail = chunk.split(b"\n")
+        if whole:
+            whole[0] = b"".join((*self._rest, whole[0]))
+            self._rest = []
+        if tail:
+            self._rest.append(tail)
+        return whole
 
 
 def decode_to_worker(line: bytes) -> ToWorker:

@@ -75,7 +75,7 @@ class _Outbox:
 
 async def _lines(descriptor: int) -> AsyncIterator[bytes]:
     """The lines of a pipe until its end."""
-    rest: list[bytes] = []
+    lines = wire.Lines()
     while True:
         await anyio.wait_readable(descriptor)
         try:
@@ -84,13 +84,8 @@ async def _lines(descriptor: int) -> AsyncIterator[bytes]:
             continue
         if not chunk:
             return
-        head, newline, tail = chunk.partition(b"\n")
-        while newline:
-            yield b"".join((*rest, head))
-            rest = []
-            head, newline, tail = tail.partition(b"\n")
-        if head:
-            rest.append(head)
+        for line in lines.feed(chunk):
+            yield line
 
 
 class _Server:

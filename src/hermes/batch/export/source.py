@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from hermes.batch.folder import RunFolder, RunMeta, no_such_run
+from hermes.batch.folder import RunFolder, RunMeta
 from hermes.batch.merge import judged_records, offered_tools
 from hermes.batch.record import Place, Record, RecordIndex, open_index
 
@@ -51,7 +51,4 @@ def open_run(data_dir: Path, run_name: str) -> RunSource:
     """
     given = Path(run_name)
     folder = RunFolder(given.parent, given.name) if given.parent != Path(".") else RunFolder(data_dir, run_name)
-    meta = folder.read_meta()
-    if meta is None:
-        raise no_such_run(data_dir, run_name)
-    return RunSource(folder, meta, open_index(folder.records_path))
+    return RunSource(folder, folder.require_meta(), open_index(folder.records_path))
