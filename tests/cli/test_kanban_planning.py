@@ -24,7 +24,7 @@ def test_decompose_and_specify_ask_the_model_and_say_what_they_made(
         reply(json.dumps({"fanout": True, "tasks": [
             {"title": "a", "body": "x", "assignee": "coder", "acceptance": "y"}]})),
         reply(json.dumps({"title": "B", "body": "all of it", "acceptance": "seen"})),
-        reply("no"), reply("no"),
+        *[reply("no")] * 4,
     ]  # fmt: skip
     with serve_in_thread(answers) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
@@ -40,6 +40,10 @@ def test_decompose_and_specify_ask_the_model_and_say_what_they_made(
         assert ran.code == 0 and "is ready: B" in ran.out
         ran = hermes("-m", "test-model", "kanban", "decompose", cards[2])
         assert ran.code == 1 and "gave no plan" in ran.err
+        ran = hermes("-m", "test-model", "kanban", "run", "four")
+        waits = hermes("kanban", "list", "--status", "triage", "--json").out
+        (goal,) = [card["id"] for card in json.loads(waits)["tasks"] if card["title"] == "four"]
+        assert ran.code == 1 and f"hermes kanban run --card {goal} plans it again" in ran.err
         assert hermes("kanban", "decompose").code == 2
     assert hermes("kanban", "show", cards[2], "--json").out.count('"triage"') >= 1
     said = hermes("kanban", "why", cards[2])

@@ -56,7 +56,7 @@ def make_plan(opened: OpenedBoard, card: Card, *, fanout: bool, reviewer: str | 
 
     Raises:
         StillRunning: somebody else plans the card now. BudgetSpent: no money is left for it.
-        OperatorError: the model did not answer with a plan. Nothing was put on the board.
+        OperatorError: the model did not answer with a plan. No cards were made.
         UsageError: the plan cannot be used.
     """
     orchestrator = orchestrator_of(opened.sources)
@@ -157,7 +157,7 @@ async def _ask(
             spend(usage.cost_usd or 0.0, usage.total)
     if result.state != "completed" or not result.verdict.schema_valid:
         why = "; ".join(result.verdict.schema_errors) or result.error or result.summary[:200] or result.exit_reason
-        raise OperatorError(f"the model gave no plan ({why}). Nothing was put on the board; try again.")
+        raise OperatorError(f"the model gave no plan ({why}). No cards were made of it; try again.")
     return result.verdict.output
 
 

@@ -20,7 +20,7 @@ from hermes.cli.kanban_live import LiveBoard, plain_lines
 from hermes.cli.kanban_parts import OpenedBoard, changing, dispatcher_of, refuse_in_task, stop_on_signals
 from hermes.cli.kanban_planning import make_plan, orchestrator_of
 from hermes.cli.kanban_telling import teller_of
-from hermes.core.errors import HermesError, UsageError
+from hermes.core.errors import HermesError, OperatorError, UsageError
 from hermes.kanban.card import Card, NewCard, parse_workspace
 from hermes.kanban.reasons import serving
 from hermes.kanban.tree import Standing, Tree, read_tree, standing
@@ -69,7 +69,11 @@ def run(
         else:
             root = board.find(card or "")
         if root.status == "triage":
-            make_plan(opened, root, fanout=True, reviewer=reviewer, check=check)
+            try:
+                make_plan(opened, root, fanout=True, reviewer=reviewer, check=check)
+            except (OperatorError, UsageError) as error:
+                again = f"The goal waits on the board: hermes kanban run --card {root.id} plans it again."
+                raise type(error)(f"{error} {again}") from error
         return _watch(opened, root.id, workers, as_json)
 
 

@@ -119,7 +119,7 @@ def read_plan(value: Any, members: Sequence[Member], default: str | None) -> Pla
     try:
         plan = msgspec.convert(value, Plan, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the plan cannot be used: {error}. Nothing was put on the board; try again.") from None
+        raise UsageError(f"the plan cannot be used: {error}. No cards were made of it; try again.") from None
     known = {each.name for each in members}
 
     def who(name: str | None) -> str | None:
@@ -132,11 +132,11 @@ def read_plan(value: Any, members: Sequence[Member], default: str | None) -> Pla
         if wrong:
             raise UsageError(
                 f"the plan cannot be used: its card {number} needs card {wrong[0]}, which is "
-                f"{'itself' if wrong[0] == number else 'not in it'}. Nothing was put on the board; try again."
+                f"{'itself' if wrong[0] == number else 'not in it'}. No cards were made of it; try again."
             )
         tasks.append(msgspec.structs.replace(each, assignee=who(each.assignee)))
     if plan.fanout and not tasks:
-        raise UsageError("the plan has no cards. Nothing was put on the board; try again.")
+        raise UsageError("the plan has no cards. No cards were made of it; try again.")
     return msgspec.structs.replace(plan, tasks=tuple(tasks), assignee=who(plan.assignee))
 
 
