@@ -235,3 +235,15 @@ def test_a_node_that_is_killed_costs_its_rollouts_in_flight(run: Run, model: Mod
     run.check()
     assert "died; another takes its place" in run.log()
     assert model.repeats() <= WORKERS * TURNS
+
+
+def test_without_its_head_a_run_ends_whole(run: Run, cluster: Cluster) -> None:
+    """Last, for the cluster is gone after it. Left to Ray, the process would be ended where it stands."""
+    run.program.dataset(b"".join(b'{"prompt": "prompt %d", "toolsets": ["terminal"]}\n' % n for n in range(3_000)))
+    process = run.start()
+    run.wait_for(lambda: run.ended() > 20, process)
+    cluster.head_node.kill_gcs_server()
+    assert process.wait(timeout=200) == 1, run.log()
+    assert "is gone. Start it, then use --resume" in run.log()
+    statistics = json.loads((run.folder / "statistics.json").read_text("utf-8"))
+    assert statistics["kept"] == run.ended() > 20 and statistics["kept"] + statistics["pending"] == 3_000

@@ -27,6 +27,9 @@ OpenCluster = Callable[[str | None, int, Callable[[str], None]], AbstractAsyncCo
 
 #: Seconds in which the head of a cluster has to take a connection.
 CONNECTS = 5.0
+#: Seconds between two looks whether the head is there, and how often it may be missed: less than Ray's own minute.
+LOOK_EVERY = 5.0
+MISSED = 4
 #: Seconds in which a cluster has to answer.
 ANSWERS = 30.0
 #: Seconds that an actor may wait for its place.
@@ -66,7 +69,8 @@ async def open_cluster(address: str | None, each: int, say: Callable[[str], None
         if not nodes:
             raise UsageError(f"no node of the cluster at {address} has {each} CPUs: lower --processes.")
         say(f"Ray cluster at {address}: {each} on each of {len(nodes)} nodes")
-        yield [partial(_actor, ray, node["NodeID"], say) for node in nodes for _ in range(each)]
+        head = _Head(address)
+        yield [partial(_actor, ray, head, node["NodeID"], say) for node in nodes for _ in range(each)]
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(LEAVING):
             await anyio.to_thread.run_sync(ray.shutdown, abandon_on_cancel=True)
@@ -110,6 +114,33 @@ async def _answers(address: str) -> None:
         ) from error
 
 
+class _Head:
+    """Notices when the head of the cluster is gone: Ray would end this process a minute later, in the middle of its
+    work."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._next = anyio.current_time() + LOOK_EVERY
+        self._missed = 0
+
+    async def look(self) -> None:
+        """See whether it is there, every so often; who listens to a process comes by twice a second.
+
+        Raises:
+            OperatorError: it has been missed too often.
+        """
+        now = anyio.current_time()
+        if now >= self._next:
+            self._next = now + LOOK_EVERY
+            try:
+                await _answers(self._address)
+                self._missed = 0
+            except OperatorError:
+                self._missed += 1
+        if self._missed >= MISSED:
+            raise OperatorError(f"the head of the Ray cluster at {self._address} is gone. Start it, then use --resume.")
+
+
 async def _join(ray: Any, address: str) -> None:
     start = partial(
         ray.init,
@@ -130,7 +161,7 @@ async def _join(ray: Any, address: str) -> None:
 
 
 @asynccontextmanager
-async def _actor(ray: Any, node: str, say: Callable[[str], None], again: bool) -> AsyncIterator[Link]:
+async def _actor(ray: Any, head: _Head, node: str, say: Callable[[str], None], again: bool) -> AsyncIterator[Link]:
     """One process, in an actor on `node`; in the place of one that died, wherever there is room."""
     # edge: part of the extra
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -150,7 +181,7 @@ async def _actor(ray: Any, node: str, say: Callable[[str], None], again: bool) -
         await _check(ray, actor)
         await _of(ray, actor.start.remote())
         listening = actor.listen.remote()
-        link = _Actor(ray, actor, say)
+        link = _Actor(ray, head, actor, say)
         yield link
         with anyio.CancelScope(shield=True), anyio.move_on_after(PATIENCE):
             await link.close()
@@ -203,8 +234,9 @@ async def _of(ray: Any, reference: Any) -> Any:
 class _Actor:
     """The process that an actor holds."""
 
-    def __init__(self, ray: Any, actor: Any, say: Callable[[str], None]) -> None:
+    def __init__(self, ray: Any, head: _Head, actor: Any, say: Callable[[str], None]) -> None:
         self._ray = ray
+        self._head = head
         self._actor = actor
         self._say = say
         self._closed = False
@@ -214,6 +246,7 @@ class _Actor:
             await _of(self._ray, self._actor.send.remote(data[begin : begin + PIECE]))
 
     async def receive(self) -> bytes:
+        await self._head.look()
         data: bytes = await _of(self._ray, self._actor.receive.remote())
         if not data:
             words = await _of(self._ray, self._actor.last_words.remote())
