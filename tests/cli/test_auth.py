@@ -185,6 +185,12 @@ def test_a_server_of_ones_own_has_keys_too(hermes: Hermes, hermes_home: Path) ->
     args = ("auth", "add", "lab", "--base-url", "http://127.0.0.1:9/v1", "--api-key", ONE)
     assert hermes(*args).code == 0
     assert [row["provider"] for row in listed(hermes, "lab")] == ["custom:lab"]
+    assert hermes("auth", "add", "lab", "--api-key", TWO).code == 0  # where its first key belongs
+    entries = json.loads((hermes_home / "auth.json").read_text())["credential_pool"]["custom:lab"]
+    assert {entry["base_url"] for entry in entries} == {"http://127.0.0.1:9/v1"}
+    assert hermes("auth", "add", "lab", "--base-url", "http://127.0.0.1:8/v1", "--api-key", ENV).code == 0
+    ran = hermes("auth", "add", "lab", "--api-key", "sk-four-0123456789")
+    assert ran.code == 2 and "say which one by --base-url" in ran.err
 
 
 def test_fallbacks_are_added_listed_and_removed(hermes: Hermes, hermes_home: Path) -> None:
@@ -193,6 +199,12 @@ def test_fallbacks_are_added_listed_and_removed(hermes: Hermes, hermes_home: Pat
     assert hermes("fallback", "add", "openrouter", "x/y").code == 0
     assert hermes("fallback", "add", "lab", "big", "--base-url", "http://127.0.0.1:9/v1", "--key-env", "K").code == 0
     assert hermes("fallback", "add", "openrouter", "x/y").code == 2
+    ran = hermes("fallback", "add", "opnrouter", "x/y")
+    assert ran.code == 2 and "there is no provider 'opnrouter'" in ran.err and "openrouter?" in ran.err
+    assert hermes("fallback", "add", "nowhere", "x/y").code == 2
+    ran = hermes("fallback", "add", "anthropic", "claude")
+    assert ran.code == 0 and "it cannot be asked yet: no key for api.anthropic.com" in ran.err
+    assert hermes("fallback", "remove", "claude").code == 0
     assert json.loads(hermes("fallback", "list", "--json").out)["fallback_providers"] == [
         {"provider": "openrouter", "model": "x/y"},
         {"provider": "lab", "model": "big", "base_url": "http://127.0.0.1:9/v1", "key_env": "K"},

@@ -7,20 +7,18 @@ out of a login takes its tokens away and leaves the entry.
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
+from hermes.cli.auth_rows import Row, cells, chosen_row, listed_rows, time_left, unknown_provider
 from hermes.cli.options import Sources, home_of, open_sources, options_of
 from hermes.cli.screens import print_json, rows
 from hermes.core.errors import OperatorError, UsageError
-from hermes.credentials import Key, PoolEntry
 from hermes.credentials.auth_change import add_entry, clear_marks, in_backup, remove_entry, set_priority
 from hermes.credentials.keys import ADDRESSES, checked_url
 from hermes.credentials.oauth import Login, log_out, renew
@@ -30,23 +28,6 @@ from hermes.providers.token_endpoint import ask_token
 __all__ = ["auth"]
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One key as it is listed. `number` counts from 1 in the order of use; `rests` are seconds that are left. `status`
-    is `ok`, why it rests (`rate_limit`, `billing`, `auth`), `dead`, or `logged_out`."""
-
-    provider: str
-    number: int
-    id: str
-    label: str
-    kind: str
-    source: str
-    priority: int
-    status: str
-    rests: float
-    requests: int
-    usable: bool
 
 
 @click.group(
@@ -121,12 +102,9 @@ def add(
     if kind == "oauth" and not token_url:
         token_url, client_id = _known_login(sources, provider, label, client_id)
     endpoint = checked_url(token_url, "--token-url") if token_url else ""
-    named = sources.loaded.settings.endpoints.get(provider.removeprefix("custom:"))
     url = checked_url(base_url, "--base-url") if base_url else ""
     if provider not in ADDRESSES and not url:
-        if named is None or not named.base_url:
-            raise UsageError(f"{_unknown(sources, provider)} Give --base-url for one of your own.")
-        url = checked_url(named.base_url, f"providers.{provider}.base_url")
+        url = _address(sources, provider)
     if provider not in ADDRESSES and not provider.startswith("custom:"):
         provider = f"custom:{provider}"
     if api_key:
@@ -141,6 +119,20 @@ def add(
     if sources.loaded.pool_home is not None:
         others = sources.loaded.pool_home.profile
         click.echo(f"  {home.profile} uses its own keys alone from now on, and no longer those of {others}")
+
+
+def _address(sources: Sources, provider: str) -> str:
+    """Where a provider of the user's own is, by the settings or its other keys. Raises UsageError."""
+    plain = provider.removeprefix("custom:")
+    named = sources.loaded.settings.endpoints.get(plain)
+    known = {entry.base_url for entry in sources.pool if entry.provider == f"custom:{plain}"} - {""}
+    if named is not None and named.base_url:
+        return checked_url(named.base_url, f"providers.{plain}.base_url")
+    if len(known) > 1:
+        raise UsageError(f"the keys of {plain} belong to {', '.join(sorted(known))}: say which one by --base-url.")
+    if not known:
+        raise UsageError(f"{unknown_provider(sources, plain)} Give --base-url for one of your own.")
+    return known.pop()
 
 
 def _known_login(sources: Sources, provider: str, label: str, client_id: str) -> tuple[str, str]:
@@ -174,7 +166,7 @@ def refresh(context: click.Context, /, provider: str, target: str) -> None:
         secret = next(entry.secret for entry in sources.pool if entry.id == row.id and entry.usable)
         login = Login(provider=row.provider, id=row.id, label=row.label)
         tokens = renew(sources.loaded.auth_file, login, ask_token, time.time, refused=secret)
-        left = f", good for {_left(tokens.expires_at - time.time())}" if tokens.expires_at else ""
+        left = f", good for {time_left(tokens.expires_at - time.time())}" if tokens.expires_at else ""
         click.echo(f"renewed {row.label} ({row.id}) of {row.provider}{left}")
 
 
@@ -196,10 +188,10 @@ def logout(context: click.Context, /, provider: str, target: str) -> None:
     click.echo(f"  to log in again: hermes auth add {provider} --type oauth --label {shlex.quote(logins[0].label)}")
 
 
-def _logins(sources: Sources, provider: str, target: str, done: str) -> list[_Row]:
+def _logins(sources: Sources, provider: str, target: str, done: str) -> list[Row]:
     """The logins that are meant, which this program renews. Raises UsageError if there are none."""
-    listed = _rows(sources, provider)
-    chosen = [_one(listed, provider, target)] if target else listed
+    listed = listed_rows(sources, provider)
+    chosen = [chosen_row(listed, provider, target)] if target else listed
     own = {(entry.provider, entry.id) for entry in sources.pool if entry.renewable}
     logins = [row for row in chosen if (row.provider, row.id) in own]
     if logins:
@@ -215,7 +207,7 @@ def _logins(sources: Sources, provider: str, target: str, done: str) -> list[_Ro
     raise UsageError(f"{provider} has no login that is {done} here.{keys} `hermes auth list` shows what there is.")
 
 
-def _tell_backup(sources: Sources, row: _Row) -> None:
+def _tell_backup(sources: Sources, row: Row) -> None:
     """Say so if what was taken out of the file still stands in the copy beside it."""
     secrets = [entry.secret for entry in sources.pool if (entry.provider, entry.id) == (row.provider, row.id)]
     backup = in_backup(sources.loaded.auth_file, secrets)
@@ -242,7 +234,7 @@ def _logged_in(endpoint: str, client_id: str, token: str) -> tuple[str, dict[str
 def remove(context: click.Context, /, provider: str, target: str) -> None:
     """Remove a key from the file. A key of a variable goes away by unsetting the variable."""
     home, sources = home_of(context), open_sources(options_of(context))
-    row = _one(_rows(sources, provider), provider, target)
+    row = chosen_row(listed_rows(sources, provider), provider, target)
     if row.source.startswith("env:") and not _entry_of(sources, row):
         raise UsageError(f"{row.label} is a variable and stands in no file of the pool. Unset it, or edit .env.")
     _refuse_inherited(sources)
@@ -261,8 +253,8 @@ def remove(context: click.Context, /, provider: str, target: str) -> None:
 def reset(context: click.Context, /, provider: str, target: str) -> None:
     """Let keys that rest be used again: one, or all of a provider."""
     sources = open_sources(options_of(context))
-    listed = _rows(sources, provider)
-    chosen = [_one(listed, provider, target)] if target else listed
+    listed = listed_rows(sources, provider)
+    chosen = [chosen_row(listed, provider, target)] if target else listed
     if not chosen:
         raise UsageError(f"{provider} has no keys. `hermes auth list` shows what there is.")
     marked = [row for row in chosen if row.status not in ("ok", "logged_out")]
@@ -281,16 +273,13 @@ def reset(context: click.Context, /, provider: str, target: str) -> None:
 def priority(context: click.Context, /, provider: str, target: str, number: int) -> None:
     """Give a key another place: the lowest number is used first."""
     home, sources = home_of(context), open_sources(options_of(context))
-    row = _one(_rows(sources, provider), provider, target)
+    row = chosen_row(listed_rows(sources, provider), provider, target)
     _refuse_inherited(sources)
     secret = next((key.secret for key in sources.keys if row.source == f"env:{key.variable}"), "")
     home.prepare(home.run_dir)
     credential = Credential(id=row.id, label=row.label, secret=secret, provider=row.provider, source=row.source)
     set_priority(home.auth_file, credential, number)
     click.echo(f"{row.label} of {row.provider} has priority {number}")
-
-
-# -- what is listed -------------------------------------------------------------------------------------------------
 
 
 def _asked(provider: str, what: str) -> str:
@@ -300,17 +289,8 @@ def _asked(provider: str, what: str) -> str:
     return found
 
 
-def _unknown(sources: Sources, provider: str) -> str:
-    """What is said of a provider that has no name here."""
-    known = [*ADDRESSES, *sources.loaded.settings.endpoints]
-    near = difflib.get_close_matches(provider, known, 1)
-    return f"there is no provider {provider!r}. " + (
-        f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
-    )
-
-
-def _list(context: click.Context, provider: str, *, as_json: bool) -> list[_Row]:
-    listed = _rows(open_sources(options_of(context)), provider)
+def _list(context: click.Context, provider: str, *, as_json: bool) -> list[Row]:
+    listed = listed_rows(open_sources(options_of(context)), provider)
     if as_json:
         print_json({"credentials": msgspec.to_builtins(listed)})
         return listed
@@ -320,80 +300,9 @@ def _list(context: click.Context, provider: str, *, as_json: bool) -> list[_Row]
         own = [row for row in listed if row.provider == name]
         current = next((row for row in own if row.usable and row.rests <= 0), None)
         click.echo(f"{name} ({len(own)} credential{'s' if len(own) > 1 else ''}):")
-        click.echo(rows([_line(row, current) for row in own]))
+        click.echo(rows([cells(row, current) for row in own]))
     return listed
 
 
-def _line(row: _Row, current: _Row | None) -> tuple[str, ...]:
-    said = row.status.replace("_", " ") if row.status in ("dead", "logged_out") else ""
-    if row.rests > 0:
-        said = f"{row.status}, {_left(row.rests)} left"
-    if not row.usable and row.status == "ok":
-        said = "belongs to the program that made it"
-    return (f"#{row.number}", row.label, row.kind, row.source, said or ("←" if row is current else ""))
-
-
-def _left(seconds: float) -> str:
-    minutes = int(seconds // 60)
-    return f"{seconds:.0f} s" if minutes < 1 else f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
-
-
-def _rows(sources: Sources, provider: str) -> list[_Row]:
-    """Every key, those of variables included, by provider and in the order of use."""
-    found: list[tuple[str, int, int, PoolEntry | Key]] = []
-    for key in sources.keys:
-        if key.variable and key.secret and key.entry is None:
-            found.append((key.provider, -1, len(found), key))
-    present = {key.variable for key in sources.keys}
-    for entry in sources.pool:
-        if not entry.source.startswith("env:") or entry.source[4:] in present:
-            found.append((entry.provider, entry.priority, len(found), entry))
-    plain = provider.removeprefix("custom:")
-    named = {name.removeprefix("custom:") for name, *_ in found} | {*ADDRESSES, *sources.loaded.settings.endpoints}
-    if provider and plain not in named:
-        raise UsageError(_unknown(sources, provider))
-    found.sort(key=lambda item: (item[0], item[1], item[2]))
-    listed: list[_Row] = []
-    seen: set[tuple[str, str]] = set()
-    for name, _, _, item in found:
-        if provider and name not in (provider, f"custom:{provider}"):
-            continue
-        row = _row_of(name, 1 + sum(row.provider == name for row in listed), item)
-        if (name, row.id) not in seen:  # a login has several secrets in one entry
-            seen.add((name, row.id))
-            listed.append(row)
-    return listed
-
-
-def _row_of(provider: str, number: int, item: PoolEntry | Key) -> _Row:
-    if isinstance(item, Key):
-        source = f"env:{item.variable}"
-        return _Row(
-            provider=provider, number=number, id=source, label=item.variable, kind="api_key", source=source,
-            priority=-1, status="ok", rests=0.0, requests=0, usable=True,
-        )  # fmt: skip
-    rests = max(0.0, item.rests_until - time.time())
-    marked = item.reason == "dead" or rests > 0
-    status = "logged_out" if item.logged_out else item.reason if marked else "ok"
-    variable = item.source.startswith("env:")
-    return _Row(
-        provider=provider, number=number, id=item.id, label=item.label, kind=item.kind, source=item.source or "manual",
-        priority=item.priority, status=status, rests=rests, requests=item.requests, usable=item.usable or variable,
-    )  # fmt: skip
-
-
-def _entry_of(sources: Sources, row: _Row) -> bool:
+def _entry_of(sources: Sources, row: Row) -> bool:
     return any(entry.id == row.id and entry.provider == row.provider for entry in sources.pool)
-
-
-def _one(listed: Sequence[_Row], provider: str, target: str) -> _Row:
-    """The key that is meant: by number, id or label."""
-    matching = [row for row in listed if target == row.id]
-    matching = matching or [row for row in listed if target == row.label]
-    if not matching and target.removeprefix("#").isdigit():
-        matching = [row for row in listed if row.number == int(target.removeprefix("#"))]
-    if len(matching) == 1:
-        return matching[0]
-    names = ", ".join(f"#{row.number} {row.label}" for row in listed) or "none"
-    what = "more than one key" if matching else "no key"
-    raise UsageError(f"{provider} has {what} {target!r}. There are: {names}.")

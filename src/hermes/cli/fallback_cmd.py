@@ -7,11 +7,12 @@ from typing import Any
 import click
 import msgspec
 
-from hermes.cli.options import open_sources, options_of
+from hermes.cli.options import merged, open_sources, options_of
 from hermes.cli.screens import print_json, rows
 from hermes.config import Loaded
 from hermes.config.edit import set_value, unset_value
 from hermes.core.errors import UsageError
+from hermes.credentials import MissingKey
 
 __all__ = ["fallback"]
 
@@ -57,7 +58,7 @@ def ls(context: click.Context, /, as_json: bool) -> None:
 @click.option("--key-env", "--key_env", default="", metavar="NAME", help="The variable that holds its key.")
 @click.pass_context
 def add(context: click.Context, /, provider: str, model: str, base_url: str, key_env: str) -> None:
-    """Put a model at the end of the list."""
+    """Put a model at the end of the list. A provider that has no name here needs --base-url."""
     loaded = open_sources(options_of(context)).loaded
     loaded.require()
     entries = _entries(loaded)
@@ -65,6 +66,11 @@ def add(context: click.Context, /, provider: str, model: str, base_url: str, key
     entry = {name: value for name, value in new.items() if value}
     if entry in entries:
         raise UsageError(f"{provider} {model} is in the list already.")
+    asked = open_sources(merged(options_of(context), model=model, provider=provider))
+    try:
+        asked.endpoint(base_url=base_url, api_key=asked.variables.get(key_env, ""))
+    except MissingKey as error:
+        click.echo(f"note: it cannot be asked yet: {error}", err=True)
     _store(loaded, [*entries, entry])
     click.echo(f"added {provider} {model} as number {len(entries) + 1}")
 
