@@ -65,7 +65,7 @@ def hermes(lab: Lab, *args: str, code: int = 0) -> Ran:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=220,
         check=False,
     )
     assert done.returncode == code, (args, done)
@@ -108,7 +108,7 @@ def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path, ("researcher", "coder"))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_from_a_goal_to_its_end(lab: Lab) -> None:
     requests = reach_the_goal(lab, team)
     check_the_end(lab, requests)
@@ -118,7 +118,7 @@ def test_from_a_goal_to_its_end(lab: Lab) -> None:
     assert any(later[0] < earlier[1] for earlier, later in zip(began, began[1:], strict=False)), "never side by side"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.slow
 @pytest.mark.fault("B070")
 def test_the_same_with_every_worker_killed_once(lab: Lab) -> None:

@@ -102,6 +102,26 @@ async def test_roles_have_their_own_tools(lead: Desk, tmp_path: Path) -> None:
     await worker.access.close()
 
 
+async def test_a_worker_that_lost_its_card_writes_nothing_more(lead: Desk, tmp_path: Path) -> None:
+    bench = await seated(lead, tmp_path)
+    other = await lead.call("create", title="other", assignee="coder")
+    board = await lead.access.board()
+    claim = (bench.desk.access.seat or pytest.fail()).claim
+    ended = Proof(kind="ended", host_id=board.board.here.host_id)
+    await board.run(lambda board: board.release(claim.run_id, "stale", ended))
+    before = await board.run(lambda board: board.last_event())
+    (bench.folder / "loose.txt").write_text("x")
+    for verb, arguments in (
+        ("comment", {"task_id": other["task_id"], "body": "I was here"}),
+        ("link", {"parent_id": other["task_id"], "child_id": bench.card.id}),
+        ("create", {"title": "more", "assignee": "coder"}),
+        ("complete", {"summary": "done"}),
+    ):
+        with pytest.raises(ToolError):
+            await bench.desk.call(verb, **arguments)
+    assert await board.run(lambda board: board.last_event()) == before
+
+
 async def test_skills_are_refused_with_what_to_do_instead(lead: Desk) -> None:
     with pytest.raises(ToolError, match="write what the worker has to know into body"):
         await lead.call("create", title="x", assignee="coder", skills=["writing"])

@@ -218,11 +218,23 @@ class BoardCards:
             return reading.card_by_id(tx, card.id)
 
     def link(
-        self, parent: str, child: str, *, author: str, kind: LinkKind = "needs", key: str | None = None
+        self,
+        parent: str,
+        child: str,
+        *,
+        author: str,
+        kind: LinkKind = "needs",
+        key: str | None = None,
+        claim: Claim | None = None,
     ) -> tuple[str, str]:
-        """Make `child` wait for `parent` (`needs`), or only read it (`follows`); returns both ids in full."""
+        """Make `child` wait for `parent` (`needs`), or only read it (`follows`); returns both ids in full.
+
+        `claim` is the asking worker's.
+        """
 
         def work(tx: Tx) -> tuple[str, str]:
+            if claim is not None:
+                claiming.held(tx, claim)
             pair = reading.resolve(tx, parent), reading.resolve(tx, child)
             linking.add_link(tx, author, *pair, kind)
             return pair
@@ -234,9 +246,15 @@ class BoardCards:
         with self.database.write() as tx:
             linking.remove_link(tx, author, reading.resolve(tx, parent), reading.resolve(tx, child))
 
-    def comment(self, name: str, body: str, *, author: str, key: str | None = None) -> int:
-        """Write a comment and return its number."""
-        return self._once(key, int, lambda tx: creating.add_comment(tx, reading.resolve(tx, name), body, author))
+    def comment(self, name: str, body: str, *, author: str, key: str | None = None, claim: Claim | None = None) -> int:
+        """Write a comment and return its number. `claim` is the asking worker's."""
+
+        def work(tx: Tx) -> int:
+            if claim is not None:
+                claiming.held(tx, claim)
+            return creating.add_comment(tx, reading.resolve(tx, name), body, author)
+
+        return self._once(key, int, work)
 
     def attach(
         self, name: str, file_name: str, data: bytes, *, author: str, media_type: str = "", claim: Claim | None = None
@@ -333,8 +351,17 @@ class BoardCards:
             return first
 
     def note(
-        self, kind: str, *, author: str, card: str | None = None, run_id: str | None = None, **payload: Any
+        self,
+        kind: str,
+        *,
+        author: str,
+        card: str | None = None,
+        run_id: str | None = None,
+        claim: Claim | None = None,
+        **payload: Any,
     ) -> None:
-        """Write down an event that moves nothing (`respawn_guarded`, `reconciled`, …)."""
+        """Write down an event that moves nothing (`respawn_guarded`, `reconciled`, …); `claim` is the worker's."""
         with self.database.write(alone=False) as tx:
+            if claim is not None:
+                claiming.held(tx, claim)
             tx.event(kind, author, card, run_id, **payload)

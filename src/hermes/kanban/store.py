@@ -262,6 +262,7 @@ def open_database(
         OperatorError: the folder cannot be written, or the driver for PostgreSQL is not installed.
     """
     if location.url is not None:
+        tables.prepare_postgres()
         engine = connect_postgres(location, location.url)
     else:
         assert location.path is not None

@@ -21,7 +21,7 @@ from hermes.core.tools import CallContext, Tool, ToolEnv, ToolOutput, json_outpu
 from hermes.kanban import tool_arguments as a
 from hermes.kanban.access import Access
 from hermes.kanban.board import Board
-from hermes.kanban.card import Card, Check, NewCard
+from hermes.kanban.card import Card, Check, Claim, NewCard
 from hermes.kanban.context import worker_context
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.reading import CardFilter
@@ -142,9 +142,13 @@ class _Verbs:
         }
         return json_output(answer, preview=f"{answer['count']} cards")
 
-    async def create(self, given: a.Create, context: CallContext) -> ToolOutput:
+    def _claim_on(self, board: str | None) -> Claim | None:
+        """What a worker's writes on a board carry, so that one that lost its card writes nothing more."""
         seat = self._access.seat
-        claim = seat.claim if seat is not None and not given.board else None
+        return seat.claim if seat is not None and not board else None
+
+    async def create(self, given: a.Create, context: CallContext) -> ToolOutput:
+        claim = self._claim_on(given.board)
         if given.subtask and claim is None:
             raise ToolError("subtask is for a worker's own card; use parents or kanban_link instead.")
         if given.skills:
@@ -254,6 +258,7 @@ class _Verbs:
                     author=self._author,
                     card=name,
                     run_id=seat.claim.run_id,
+                    claim=seat.claim,
                     not_kept=forgotten,
                 ),
             )
@@ -304,7 +309,13 @@ class _Verbs:
     async def comment(self, given: a.Comment, context: CallContext) -> ToolOutput:
         number = await self._on(
             given.board,
-            lambda board: board.comment(given.task_id, given.body, author=self._author, key=self._key(board, context)),
+            lambda board: board.comment(
+                given.task_id,
+                given.body,
+                author=self._author,
+                key=self._key(board, context),
+                claim=self._claim_on(given.board),
+            ),
         )
         return json_output({"ok": True, "task_id": given.task_id, "comment_id": number})
 
@@ -312,7 +323,12 @@ class _Verbs:
         parent, child = await self._on(
             given.board,
             lambda board: board.link(
-                given.parent_id, given.child_id, author=self._author, kind=given.kind, key=self._key(board, context)
+                given.parent_id,
+                given.child_id,
+                author=self._author,
+                kind=given.kind,
+                key=self._key(board, context),
+                claim=self._claim_on(given.board),
             ),
         )
         return json_output({"ok": True, "parent_id": parent, "child_id": child})
