@@ -12,7 +12,8 @@ import pytest
 from hermes.batch import wire
 from hermes.batch.identity import session_name
 from hermes.batch.link import Connect, Link
-from hermes.batch.processes import DEATHS, STILLBORN, ProcessEngine, open_processes
+from hermes.batch.place import DEATHS, STILLBORN
+from hermes.batch.processes import ProcessEngine, open_processes
 from hermes.batch.rollout import RolloutRequest
 from hermes.core.errors import OperatorError, UsageError
 from hermes.core.model import ModelProfile
@@ -107,10 +108,10 @@ class Places:
         return start
 
     @asynccontextmanager
-    async def engine(self, count: int = 2) -> AsyncIterator[ProcessEngine]:
+    async def engine(self, count: int = 2, lasting: int | None = None) -> AsyncIterator[ProcessEngine]:
         begins = [wire.Begin(number=n, data_dir="", settings={}, options={}) for n in range(count)]
         connects = [self.connect(number) for number in range(count)]
-        async with open_processes(begins, connects, say=self.said.append, redact=bytes) as engine:
+        async with open_processes(begins, connects, say=self.said.append, redact=bytes, lasting=lasting) as engine:
             yield engine
 
 
@@ -264,3 +265,22 @@ async def test_processes_whose_tools_differ_carry_out_nothing(virtual_clock: obj
     with pytest.raises(OperatorError, match="have other tools in: file, todo"):
         async with places.engine():
             pytest.fail("it opened")
+
+
+async def test_fewer_processes_go_on_with_what_more_had_begun(virtual_clock: object) -> None:
+    """One whose place is not wanted any more carries out what stands in its journal, and nothing else."""
+    places = Places()
+    places.begun |= {1: (session_name("old", 1),), 2: (session_name("gone", 1),)}
+    async with places.engine(3, lasting=1) as engine:
+        assert engine.begun() == {session_name("old", 1), session_name("gone", 1)}
+        engine.keep_only({session_name("old", 1)})
+        await run_all(engine, ["a", "old", "b"])
+        assert not places.lives[1].closed
+        engine.settled("old", 1)
+        with anyio.fail_after(10):
+            while not (places.lives[1].closed and places.lives[2].closed):
+                await anyio.sleep(0.01)
+        await run_all(engine, ["c"])
+    ran = {life.number: [m for m in life.heard if isinstance(m, wire.Run)] for life in places.lives}
+    assert [wire.request_of(message).prompt for message in ran[1]] == ["old"]
+    assert len(ran[0]) == 3 and ran[2] == [] and len(places.lives) == 3

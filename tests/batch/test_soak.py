@@ -205,3 +205,17 @@ def test_a_run_of_several_processes_loses_one_or_all_of_them(program: Program, k
     soak.check(2 * WORKERS, each=2)
     if kills == 1:
         assert "died; another takes its place" in (program.folder / "log").read_text("utf-8")
+
+
+class SoakOfFewer(Soak):
+    """The run goes on with fewer processes than it was begun with."""
+
+    def _command(self, resume: bool) -> list[str]:
+        return [*super()._command(resume), "--processes=1" if resume else "--processes=3"]
+
+
+def test_a_run_goes_on_with_fewer_processes_and_pays_for_nothing_twice(program: Program) -> None:
+    soak = SoakOfFewer(program, 1, 13)
+    soak.run()
+    soak.check(WORKERS)
+    assert "more than asked for" in (program.folder / "log").read_text("utf-8")

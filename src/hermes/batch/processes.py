@@ -12,24 +12,17 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import asynccontextmanager
 
 import anyio
-import msgspec
 
 from hermes.batch import wire
-from hermes.batch.attempt import failure
 from hermes.batch.identity import session_name
-from hermes.batch.link import Connect, Link
+from hermes.batch.link import Connect
+from hermes.batch.place import Job, Place
 from hermes.batch.rollout import RolloutRequest, RolloutResult
-from hermes.core.errors import HermesError, OperatorError, TryLater, UsageError
+from hermes.core.errors import OperatorError, TryLater, UsageError
 from hermes.core.model import ModelProfile
 
 __all__ = ["ProcessEngine", "open_processes"]
 
-#: Processes that may die over one rollout before it counts as its fault.
-DEATHS = 3
-#: Processes in a row that may die at their start before their place is given up.
-STILLBORN = 8
-#: Seconds before the second of them, doubled before each other.
-REST = 0.1
 #: Seconds in which a process has to open its engine, one before it that is still ending included.
 OPENING = 60.0
 #: Seconds that a stopped rollout gets to end its commands.
@@ -38,185 +31,16 @@ STOP_GRACE = 5.0
 END_GRACE = 1.5
 
 
-class _Job:
-    """A rollout in the hands of a process."""
-
-    def __init__(self, number: int, request: RolloutRequest) -> None:
-        self.number = number
-        self.request = request
-        self.deaths = 0
-        self.ended = anyio.Event()
-        self.result: RolloutResult | None = None
-        self.broken = ""
-
-    def end(self, result: RolloutResult | None = None, broken: str = "") -> None:
-        """Wake whoever waits."""
-        self.result, self.broken = result, broken
-        self.ended.set()
-
-
-class _Worker:
-    """One place for a process, whichever fills it. `begin` is its first line, `connect` what starts it."""
-
-    def __init__(self, begin: wire.Begin, connect: Connect, say: Callable[[str], None]) -> None:
-        self._begin = begin
-        self._connect = connect
-        self._say = say
-        self._link: Link | None = None
-        self._ready = anyio.Event()
-        self._sending = anyio.Lock()
-        self.gone = anyio.Event()
-        self.opened: wire.Opened | None = None
-        self.refused: wire.Refused | None = None
-        self.closing = False
-        self._open = False  # the process that has this place now has begun
-        self.jobs: dict[int, _Job] = {}
-        self.names: set[str] = set()
-        self.beat = wire.Beat(tokens=0, cost_usd=0.0)
-        self._before = (0, 0.0)
-
-    @property
-    def spent(self) -> tuple[int, float]:
-        """Tokens and dollars of all processes that had this place."""
-        return self._before[0] + self.beat.tokens, self._before[1] + self.beat.cost_usd
-
-    async def run(self) -> None:
-        """Keep a process in this place until the end of the run."""
-        first, stillborn = True, 0
-        while not self.closing and self.refused is None:
-            self._open = False
-            await self._live(first)
-            first = False
-            if self.closing or self.refused is not None:
-                break
-            if self._open:
-                stillborn = 0
-                self._bury()
-                continue
-            stillborn += 1
-            if stillborn >= STILLBORN:
-                self.refused = wire.Refused(text=f"{stillborn} processes in a row died before they could begin")
-            else:
-                await anyio.sleep(REST * 2 ** (stillborn - 1))
-        self._ready.set()
-        self.gone.set()
-        for job in list(self.jobs.values()):
-            self._end(job.number, broken=self.refused.text if self.refused is not None else "it has ended")
-
-    def aloud(self, say: Callable[[str], None]) -> None:
-        """From now on `say` takes what this place has to say."""
-        self._say = say
-
-    async def _live(self, first: bool) -> None:
-        """One process from its start to its end."""
-        begin = self._begin
-        if self.opened is not None:
-            begin = msgspec.structs.replace(begin, journal=self.opened.journal)
-        try:
-            async with self._connect(not first) as link:
-                self._link = link
-                await self._tell(begin)
-                await self._listen(link, first)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
-            pass  # it died; what that means is decided by whoever waits for it
-        except HermesError as error:  # none can be had for this place
-            self.refused = wire.Refused(text=str(error), code=error.exit_code)
-        finally:
-            self._link = None
-
-    async def _listen(self, link: Link, first: bool) -> None:
-        lines = wire.Lines()
-        while True:
-            for line in lines.feed(await link.receive()):
-                await self._hear(wire.decode_to_run(line), first)
-
-    async def _hear(self, message: wire.ToRun, first: bool) -> None:
-        match message:
-            case wire.Opened():
-                self.opened = message
-                self._open = True
-                if first:
-                    self.names.update(message.begun)
-                else:
-                    await self._tell(wire.Keep(names=tuple(self.names)))
-                    for job in list(self.jobs.values()):
-                        await self._tell(wire.run_message(job.number, job.request))
-                self._ready.set()
-            case wire.Refused():
-                self.refused = message
-                self._ready.set()
-            case wire.Said(text=text):
-                if first or self._open:  # what is said at each start has been said
-                    self._say(text)
-            case wire.Phase(id=number, phase=phase):
-                if number in self.jobs:
-                    self.jobs[number].request.report(phase)
-            case wire.Beat():
-                self.beat = message
-            case wire.Done(id=number, result=result):
-                self._end(number, result)
-            case wire.Gone(id=number):
-                self._end(number)
-            case wire.Broken(id=number, text=text):
-                self._end(number, broken=text)
-
-    def _end(self, number: int, result: RolloutResult | None = None, broken: str = "") -> None:
-        job = self.jobs.pop(number, None)
-        if job is not None:
-            job.end(result, broken)
-
-    def _bury(self) -> None:
-        """The process died: its rollouts go on in the next one."""
-        self._before, self.beat = self.spent, wire.Beat(tokens=0, cost_usd=0.0)
-        count = len(self.jobs)
-        host = self.opened.host if self.opened is not None else ""
-        where = f" on {host}" if host else ""
-        self._say(
-            f"process {self._begin.number}{where} died; another takes its place and goes on with its {count} rollouts"
-        )
-        for job in list(self.jobs.values()):
-            job.deaths += 1
-            if job.deaths >= DEATHS:
-                self._end(job.number, failure("crashed", f"{DEATHS} processes died while they carried it out"))
-
-    async def _tell(self, message: wire.ToWorker) -> None:
-        link = self._link
-        if link is not None:
-            async with self._sending:
-                await link.send(wire.encode(message))
-
-    async def tell(self, message: wire.ToWorker) -> None:
-        """Send a message, if the process lives; one that takes its place is told what counts by then."""
-        try:
-            await self._tell(message)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass  # it died: `run` starts another, which hears of every job anew
-
-    async def ready(self) -> None:
-        """Wait until the engine is open, or refused."""
-        await self._ready.wait()
-
-    async def close(self) -> None:
-        """Let the process end: it reads the end of its input."""
-        self.closing = True
-        link = self._link
-        if link is None:
-            return
-        try:
-            async with self._sending:
-                await link.close()
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass  # it has ended before
-
-
 class ProcessEngine:
-    """Carries rollouts out in `workers`. `redact` takes secrets out of encoded JSON."""
+    """Carries rollouts out in `workers`. `redact` takes secrets out of encoded JSON. The first `lasting` take whatever
+    comes; the others go on with what they have begun, and end then."""
 
-    def __init__(self, workers: Sequence[_Worker], redact: Callable[[bytes], bytes]) -> None:
+    def __init__(self, workers: Sequence[Place], redact: Callable[[bytes], bytes], lasting: int) -> None:
         self._workers = workers
+        self._lasting = workers[:lasting]
         self._redact = redact
         self._number = 0
-        self._to_tell: list[tuple[_Worker, wire.ToWorker]] = []
+        self._to_tell: list[tuple[Place, wire.ToWorker | None]] = []
         self._news = anyio.Event()
         opened = workers[0].opened
         assert opened is not None
@@ -254,6 +78,7 @@ class ProcessEngine:
         for worker in self._workers:
             worker.names.intersection_update(names)
             self._later(worker, wire.Keep(names=tuple(worker.names)))
+            self._dismiss(worker)
 
     def settled(self, key: str, attempt: int) -> None:
         """The record of an attempt is synced."""
@@ -262,13 +87,20 @@ class ProcessEngine:
             if name in worker.names:
                 worker.names.discard(name)
                 self._later(worker, wire.Settled(key=key, attempt=attempt))
+                self._dismiss(worker)
+
+    def _dismiss(self, worker: Place) -> None:
+        """Let a place end that has gone on with all it had begun."""
+        if worker not in self._lasting and not worker.names:
+            self._later(worker, None)
 
     def spent(self) -> tuple[int, float]:
         """Tokens and US dollars used by all processes."""
         spent = [worker.spent for worker in self._workers]
         return sum(tokens for tokens, _ in spent), sum(cost for _, cost in spent)
 
-    def _later(self, worker: _Worker, message: wire.ToWorker) -> None:
+    def _later(self, worker: Place, message: wire.ToWorker | None) -> None:
+        """Have a message sent, None being the end of all."""
         self._to_tell.append((worker, message))
         self._news.set()
 
@@ -283,7 +115,7 @@ class ProcessEngine:
         """Send what was said in passing so far."""
         while self._to_tell:
             worker, message = self._to_tell.pop(0)
-            await worker.tell(message)
+            await (worker.close() if message is None else worker.tell(message))
 
     async def run(self, request: RolloutRequest) -> RolloutResult:
         """Have one rollout carried out. Cancelled, its process stops it where it stands."""
@@ -298,15 +130,16 @@ class ProcessEngine:
                 raise OperatorError(job.broken or "the process that carried a rollout out has ended")
             worker.names.discard(name)
 
-    def _choose(self, name: str) -> _Worker:
+    def _choose(self, name: str) -> Place:
         """Who has begun a rollout, else who has the least to do."""
         there = [one for one in self._workers if not one.gone.is_set()] or self._workers
-        return next((one for one in there if name in one.names), None) or min(there, key=lambda one: len(one.jobs))
+        lasting = [one for one in there if one in self._lasting] or there
+        return next((one for one in there if name in one.names), None) or min(lasting, key=lambda one: len(one.jobs))
 
-    async def _ask(self, worker: _Worker, name: str, request: RolloutRequest) -> _Job:
+    async def _ask(self, worker: Place, name: str, request: RolloutRequest) -> Job:
         """Have a worker carry a rollout out; returns when it has ended, or the worker has."""
         self._number += 1
-        job = _Job(self._number, request)
+        job = Job(self._number, request)
         worker.jobs[job.number] = job
         worker.names.add(name)
         if worker.gone.is_set():
@@ -331,14 +164,16 @@ async def open_processes(
     *,
     say: Callable[[str], None],
     redact: Callable[[bytes], bytes],
+    lasting: int | None = None,
 ) -> AsyncIterator[ProcessEngine]:
     """Start a process for each of `begins` by the one of `connects` in the same place, and yield their engine.
+    `lasting` of them take whatever comes (None: all), the others only go on with what they have begun.
 
     Raises:
         UsageError, OperatorError, TryLater: as the engine of one of them; nothing was run.
     """
     workers = [
-        _Worker(begin, connect, say if begin.number == 0 else _nobody)
+        Place(begin, connect, say if begin.number == 0 else _nobody)
         for begin, connect in zip(begins, connects, strict=True)
     ]
     failure: Exception | None = None
@@ -353,7 +188,7 @@ async def open_processes(
             _see(workers)
             for worker in workers:
                 worker.aloud(say)
-            engine = ProcessEngine(workers, redact)
+            engine = ProcessEngine(workers, redact, len(workers) if lasting is None else lasting)
             group.start_soon(engine.deliver)
             yield engine
         except TimeoutError:
@@ -377,7 +212,7 @@ def _nobody(text: str) -> None:
     """All processes say the same at their start: it is heard once."""
 
 
-def _see(workers: Sequence[_Worker]) -> None:
+def _see(workers: Sequence[Place]) -> None:
     for worker in workers:
         if worker.refused is not None:
             kind = {2: UsageError, 75: TryLater}.get(worker.refused.code, OperatorError)

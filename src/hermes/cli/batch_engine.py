@@ -77,7 +77,7 @@ class BatchEngine:
         with suppress(OperatorError):  # then the run works beside its journal, and the home knows nothing of it
             home.prepare(home.run_dir)
         with announced(home.run_dir, folder, before, after):
-            shared = settings.processes > 1 or settings.executor != LOCAL
+            shared = settings.processes > 1 or settings.executor != LOCAL or _more(folder, 1)
             async with self._processes(settings) if shared else self._own(settings) as engine:
                 yield engine
 
@@ -138,9 +138,13 @@ class BatchEngine:
             async with self._nodes(settings, redact) as engine:
                 yield engine
             return
-        begins = [self._begin(number, settings) for number in range(settings.processes)]
+        more = _more(RunFolder(self._data_dir, settings.run_name), settings.processes)
+        if more:
+            self._say(f"{len(more)} processes more than asked for, until they end what earlier ones left half-done")
+        begins = [self._begin(number, settings) for number in (*range(settings.processes), *more)]
         connects = [pipes([sys.executable, "-m", "hermes.cli.batch_worker"])] * len(begins)
-        async with open_processes(begins, connects, say=self._say, redact=redact) as engine:
+        wanted = settings.processes
+        async with open_processes(begins, connects, say=self._say, redact=redact, lasting=wanted) as engine:
             yield engine
 
     def _begin(self, number: int, settings: BatchSettings, away: str = "", carried: Carried | None = None) -> Begin:
@@ -197,6 +201,12 @@ def _said(options: GlobalOptions) -> tuple[list[str], list[str]]:
     before = ["--provider", options.provider] if options.provider else []
     before += ["--yolo"] if options.yolo else []
     return before, ["--allow_host_commands"] if options.host_commands else []
+
+
+def _more(folder: RunFolder, processes: int) -> list[int]:
+    """The numbers of journals that earlier processes left, those left out that `processes` open anyhow."""
+    names = (path.stem.removeprefix("run-") for path in folder.path.glob("run-*.db"))
+    return sorted(int(name) for name in names if name.isdigit() and int(name) >= processes)
 
 
 def _see_price(assembly: Assembly, limit: float) -> None:
