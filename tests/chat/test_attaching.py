@@ -61,6 +61,11 @@ async def test_a_way_round_to_the_keys_is_seen(folder: Path) -> None:
     assert "keys are kept in" in (await of("see @link", folder)).notes[0]
 
 
+async def test_files_elsewhere_are_not_sent(folder: Path) -> None:
+    found = await attached("see @../a.py", str(folder / "home"), str, str(folder / "nowhere"))
+    assert found.text == "see @../a.py" and "it is not in" in found.notes[0]
+
+
 async def test_a_pipe_is_not_waited_for(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     assert await of("see @pipe", folder) == Attached("see @pipe")

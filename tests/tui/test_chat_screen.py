@@ -98,7 +98,7 @@ async def test_a_child_that_ended_is_one_line_and_its_report_a_key_away(tmp_path
 async def test_a_turn_goes_to_the_background_and_its_answer_is_shown(tmp_path: Path) -> None:
     model = ScriptedModel("m", [reply("the long answer", delay=0.4)], scripts={"new": [reply("short")]}, check=False)
     async with seat(model, tmp_path) as at:
-        await at.press("ctrl+b")
+        await at.press("f4")
         await at.sees("no turn runs")
         await at.send("old question")
         await at.until(lambda: model.in_flight)
@@ -339,11 +339,11 @@ async def test_pastes(tmp_path: Path) -> None:
         await paste(at, long)
         assert at.screen.prompt.text == "look: [pasted #1: 1000 lines]"
         await paste(at, f"'{tmp_path / 'a file.txt'}'")
-        assert at.screen.prompt.text.endswith(f"@{tmp_path / 'a file.txt'} ")
+        assert at.screen.prompt.text.endswith(f' @"{tmp_path / "a file.txt"}" ')
         await at.press("enter")
         await at.sees("read")
     (entry,) = [entry for entry in model.requests[0].entries if isinstance(entry, User)]
-    assert plain_text(entry.content).startswith(f"look: {long}@") and "[pasted" not in plain_text(entry.content)
+    assert plain_text(entry.content).startswith(f"look: {long} @") and "[pasted" not in plain_text(entry.content)
 
 
 async def test_choices_while_one_types(tmp_path: Path) -> None:

@@ -24,3 +24,10 @@ def test_a_secret_at_a_cut_is_hidden_before_it_is_halved() -> None:
     (shown,) = [item for item in feed.take(10) if isinstance(item, CallOutput)]
     assert len(shown.text) <= MOST_DETAIL
     assert not any(SECRET[-size:] in shown.text for size in range(4, len(SECRET)))
+
+
+def test_inside_tmux_another_key_is_named() -> None:
+    for environ, named in (({"TMUX": "/tmp/tmux-0/default,1,0"}, "F4"), ({"TMUX": ""}, "Ctrl+B or F4")):
+        feed = Feed(str, lambda: "s", environ)
+        assert named in [key for key, _ in feed.keys] and feed.in_tmux is (named == "F4")
+    assert any("press it twice" in what for _, what in Feed(str, lambda: "s", {"TMUX": "x"}).keys)

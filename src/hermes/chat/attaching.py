@@ -35,7 +35,7 @@ class Attached(msgspec.Struct, frozen=True):
 
 
 async def attached(text: str, folder: str, redact: Callable[[str], str], private: str) -> Attached:
-    """`text` with the files it names, seen from `folder`. Nothing under `private`, where keys are kept, is sent;
+    """`text` with the files of `folder` that it names. Nothing under `private`, where keys are kept, is sent;
     other secrets that are known are replaced by `redact`."""
     if "@" not in text:
         return Attached(text)
@@ -51,8 +51,11 @@ def _attached(text: str, folder: str, redact: Callable[[str], str], private: str
     parts, sent, notes, room = [text], list[str](), list[str](), MOST_TOGETHER
     for name, path in _files(text, folder):
         shown = one_line(name, 80)
-        if os.path.realpath(path).startswith(os.path.join(os.path.realpath(private), "")):
+        if _inside(path, private):
             notes.append(f"! {shown} was not sent: keys are kept in {private}")
+            continue
+        if not _inside(path, folder):  # what others wrote may be pasted, and name anything
+            notes.append(f"! {shown} was not sent: it is not in {folder}. Its name is; the tools of the model may look")
             continue
         try:
             found, size = _read(path)
@@ -95,6 +98,10 @@ def _files(text: str, folder: str) -> list[tuple[str, str]]:
         if len(found) >= MOST_FILES:
             break
     return [(name, path) for path, name in found.items()]
+
+
+def _inside(path: str, folder: str) -> bool:
+    return os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
 
 
 def _read(path: str) -> tuple[str | None, int]:

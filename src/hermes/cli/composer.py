@@ -12,18 +12,27 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
+import anyio.to_thread
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app_or_none
-from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import History, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
+from hermes.chat.completing import complete
 from hermes.chat.composer import Signal, nobody
+from hermes.chat.past_lines import PastLines
+from hermes.core.views import TreeView
+
+if TYPE_CHECKING:
+    from hermes.chat.interactive import Chat
 
 __all__ = ["LineComposer", "PromptComposer"]
 
@@ -90,26 +99,68 @@ class LineComposer:
             sys.stdout.flush()
 
 
-class PromptComposer:
-    """A line editor at the bottom of the terminal, with a status bar. What was typed survives Ctrl+C."""
+class _Past(History):
+    """What was sent before, also in earlier conversations and on the full screen."""
+
+    def __init__(self, lines: PastLines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The lines, newest first."""
+        return reversed(self._lines.load())
+
+    def store_string(self, string: str) -> None:
+        """Nothing: whoever reads the line keeps it, on a thread."""
+
+
+class _Offers(Completer):
+    """Commands after `/`, ids of tasks, paths after `@`."""
 
     def __init__(self) -> None:
+        self.chat: Chat | None = None
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What fits before the cursor."""
+        chat, before = self.chat, document.current_line_before_cursor
+        known = (chat.tree, chat.last_session, chat.folder) if chat is not None else (TreeView(), "", os.getcwd())
+        found = complete(before, len(before), *known)
+        for choice in found.choices:
+            yield Completion(choice.text, start_position=found.start - len(before), display_meta=choice.about)
+
+
+class PromptComposer:
+    """A line editor at the bottom of the terminal, with a status bar. What was typed survives Ctrl+C.
+
+    Lines that were sent stand in `past`, without the secrets that `redact` knows; Tab offers what could stand there.
+    """
+
+    def __init__(self, past: PastLines, redact: Callable[[str], str]) -> None:
         self.finished = False
         self.on_typing: Callable[[bool], None] = nobody
         self._kept = ""
+        self._past, self._redact = past, redact
         self._prompt = "> "
         self._status = ""
         self._partial = ""
+        self._offers = _Offers()
         self._session: PromptSession[str | Signal] = PromptSession(
             message=lambda: [("", f"{self._partial}\n" if self._partial else ""), ("bold", self._prompt)],
             bottom_toolbar=lambda: [("", self._status)],
-            history=InMemoryHistory(),
+            history=ThreadedHistory(_Past(past)),
+            completer=self._offers,
+            complete_while_typing=False,
+            complete_in_thread=True,
             key_bindings=_bindings(),
             enable_system_prompt=False,
             mouse_support=False,
         )
         self._session.default_buffer.on_text_changed += lambda buffer: self.on_typing(bool(buffer.text))
         self._patch: Any = None
+
+    def attach(self, chat: Chat) -> None:
+        """Offer the tasks and paths of this chat."""
+        self._offers.chat = chat
 
     @property
     def width(self) -> int:
@@ -138,6 +189,8 @@ class PromptComposer:
             return Signal.END
         if line is Signal.INTERRUPT:
             self._kept = self._session.default_buffer.text
+        elif isinstance(line, str) and line.strip() and self._prompt == "> ":  # answers to questions are not kept
+            await anyio.to_thread.run_sync(self._past.add, self._redact(line))
         return line
 
     def bell(self) -> None:

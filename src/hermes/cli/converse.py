@@ -11,6 +11,7 @@ import anyio
 import click
 
 from hermes.chat.interactive import Chat
+from hermes.chat.past_lines import PastLines
 from hermes.cli.beginning import Wish
 from hermes.cli.faces import Chosen
 from hermes.cli.leaving import drop_lost_terminal, hand_over, say_on_stderr
@@ -19,7 +20,7 @@ from hermes.cli.opening import parts_of
 from hermes.cli.options import Sources, listened
 from hermes.cli.reaching import take_from_host
 from hermes.cli.taped import tell_tape
-from hermes.compose import open_runtime
+from hermes.compose import Assembly, open_runtime
 from hermes.runtime.runtime import tune_collector
 
 __all__ = ["converse"]
@@ -39,7 +40,7 @@ async def converse(wish: Wish, screen: Any = None) -> int:
     session, hosted = await take_from_host(sources, wish.resume) if wish.resume else ("", False)
     async with open_runtime(parts) as assembly:
         tune_collector()
-        composer, given = _composer(wish.face.face, screen)
+        composer, given = _composer(assembly, wish.face.face, screen)
         chat = Chat(
             assembly,
             composer,
@@ -74,18 +75,20 @@ async def converse(wish: Wish, screen: Any = None) -> int:
     return code
 
 
-def _composer(face: str, screen: Any) -> tuple[Any, dict[str, Any]]:
+def _composer(assembly: Assembly, face: str, screen: Any) -> tuple[Any, dict[str, Any]]:
     """Where lines come from, and what else a chat is given for it."""
     if screen is not None:
         return screen, {"stage": screen.feed, "tell": screen.feed.tell}
     # edge: the line editor is not paid for where the full screen is taken
     from hermes.cli.composer import LineComposer, PromptComposer
 
-    return LineComposer() if face == "lines" else PromptComposer(), {}
+    if face == "lines":
+        return LineComposer(), {}
+    return PromptComposer(PastLines(assembly.home), assembly.redactor.text), {}
 
 
 def _seat(chat: Chat, composer: Any, face: Chosen) -> None:
-    if face.face == "screen":
+    if face.face != "lines":
         composer.attach(chat)
     if face.note:
         chat.screen.note(face.note)

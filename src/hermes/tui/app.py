@@ -64,7 +64,7 @@ class HermesApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", "stop the turn", priority=True, show=False),
         Binding("ctrl+q", "leave", "leave", priority=True, show=False),
-        Binding("ctrl+b", "aside", "to the background", priority=True, show=False),
+        Binding("ctrl+b,f4", "aside", "to the background", priority=True, show=False),
         Binding("ctrl+t,f6", "show('agents')", "tasks", priority=True, show=False),
         Binding("f2", "show('sessions')", "sessions", priority=True, show=False),
         Binding("f3", "show('board')", "board", priority=True, show=False),

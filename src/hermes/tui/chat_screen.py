@@ -183,7 +183,9 @@ class ChatScreen(Screen[None]):
     def _draw_status(self) -> None:
         width, begun = self.size.width - 2, self.host.begun
         line = self.host.chat.status_line() if begun else "starting …"
-        keys = " esc stops · ^T tasks · /help" if begun and self.host.chat.turn_runs else " ^T tasks · /help"
+        keys = " ^T tasks · /help"
+        if begun and self.host.chat.turn_runs:
+            keys = f" esc stops{' · F4 beside' if self.host.feed.in_tmux else ''} ·{keys}"
         room = width - columns(line) - columns(keys)
         line = f"{line}{' ' * room}{keys}" if room > 0 else fitted(line, width)
         if line != self._status_line:

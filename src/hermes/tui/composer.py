@@ -224,7 +224,9 @@ class Prompt(TextArea):
         text = printable(event.text)
         path = _dropped_file(text)
         if path:
-            text = f'@"{path}" ' if " " in path else f"@{path} "
+            row, column = self.cursor_location
+            joined = column and not self.document.get_line(row)[column - 1].isspace()
+            text = (" " if joined else "") + (f'@"{path}" ' if " " in path else f"@{path} ")
         elif text.count("\n") >= LONG_LINES or len(text) > LONG_TEXT:
             number = len(self._pastes) + 1
             self._pastes[number] = text

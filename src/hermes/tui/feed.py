@@ -6,8 +6,9 @@ any more is counted and left out. Knows no widget.
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -57,12 +58,17 @@ MOST_TEXT, MOST_ITEMS = 100_000, 600
 KEYS = (
     ("Esc", "closes what is open, else stops the turn; never a task"),
     ("Ctrl+T or F6, F2, F3", "tasks, earlier conversations, the board"),
-    ("Ctrl+B", "the turn goes on beside; its answer is shown where you are"),
+    ("Ctrl+B or F4", "the turn goes on beside; its answer is shown where you are"),
     ("Shift+Enter, Ctrl+J", "another line; so does a \\ before Enter"),
     ("Ctrl+G", "the text in your own editor"),
     ("Ctrl+O, F7, F8", "opens calls, thoughts and reports; the newest report; folds the living tasks"),
     ("Page up, page down", "through what was said"),
     ("Ctrl+Q", "leaves, as /quit does"),
+)
+#: What inside tmux is said in place of the line above: that key is tmux's own.
+IN_TMUX = (
+    "F4",
+    "the turn goes on beside; its answer is shown where you are (Ctrl+B is tmux's own key: press it twice)",
 )
 #: Characters of a call's arguments and of its result that can be unfolded.
 MOST_DETAIL = 8_000
@@ -156,10 +162,15 @@ Item = (
 class Feed:
     """The queue of one conversation; also the `Stage` that its chat speaks to."""
 
-    def __init__(self, redact: Callable[[str], str], session_id: Callable[[], str]) -> None:
+    def __init__(
+        self, redact: Callable[[str], str], session_id: Callable[[], str], environ: Mapping[str, str] = os.environ
+    ) -> None:
         """`redact` and an empty tree serve until there is a conversation to `follow`."""
         self.width = 80
-        self.keys: Sequence[tuple[str, str]] = KEYS
+        self.in_tmux = bool(environ.get("TMUX"))
+        self.keys: Sequence[tuple[str, str]] = [
+            IN_TMUX if self.in_tmux and key.startswith("Ctrl+B") else (key, what) for key, what in KEYS
+        ]
         self.left_out = 0
         self.opener: Callable[[str], bool] = lambda name: False
         self.asked: dict[str, float] = {}  # since when a question waits, by its request; seconds since the epoch
