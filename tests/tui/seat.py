@@ -87,7 +87,10 @@ async def seat(
     """Open the program on a model; whoever leaves the block quits it."""
     async with open_lab(model, workspace=path, settings=settings, memory=memory) as lab:
         composer = ScreenComposer(
-            lab.assembly.home, lab.assembly.redactor.text, run=lambda app: app.run_async(headless=True, size=size)
+            lab.assembly.home,
+            lab.assembly.redactor.text,
+            run=lambda app: app.run_async(headless=True, size=size),
+            environ={},
         )
         chat = Chat(
             lab.assembly,

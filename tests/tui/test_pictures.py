@@ -42,6 +42,7 @@ NEVER_THE_SAME = {
     r"(async|bg)_[0-9a-f]{8}": r"\1_01234567",
     r"\b\d\.\ds": "1.0s",
     r"4m 5\ds": "4m 59s",
+    r"59m 5\ds": "59m 59s",
     r"\d+\.\d ms late": "0.1 ms late",
 }
 #: A line with a time of ten seconds and more, as a busy machine takes.
@@ -117,3 +118,29 @@ async def test_a_question(tmp_path: Path, size: tuple[int, int]) -> None:
         await at.until(lambda: at.screen._ask.takes("n", at.chat.now()))
         await at.press("n")
         await at.sees("well")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_a_question_of_the_model(tmp_path: Path, size: tuple[int, int]) -> None:
+    ask = reply(
+        "There are two ways to go on.",
+        calls=[
+            call(
+                "clarify",
+                question="The parser reads each file twice. Shall I keep its public function `read` as it is, so that "
+                "callers need no change, or rename it to what it does?\n\nИмя видно снаружи.",
+                choices=["Keep `read`, change only the inside", "Rename it to `read_once`", "Ask the author first"],
+            )
+        ],
+    )
+    model = ScriptedModel("m", [ask, reply("I keep it.")])
+    async with seat(model, tmp_path, size=size, workspace="/tmp") as at:
+        await at.send("Make the parser faster.")
+        await at.sees("it goes on alone in 59m 5")
+        await at.sees("1-3 chooses")
+        await at.pilot.pause()
+        picture(at, "clarify")
+        await at.until(lambda: at.screen._ask.takes("1", at.chat.now()))
+        await at.press("1")
+        await at.sees("I keep it.")
+        assert "Keep `read`, change only the inside" in at.text

@@ -19,8 +19,8 @@ __all__ = ["AskBar", "question_lines"]
 #: Seconds after a question came in which a key is not taken for its answer: it was meant for something else.
 GRACE = 0.7
 KEYS = {"y", "s", "a", "n"}
-#: Lines of an open question that are shown, on a small screen and on another.
-BRIEF, WHOLE = 2, 12
+#: The part of the screen that the words of an open question may take.
+SHARE = 4
 
 
 def keys_of(question: Question) -> set[str]:
@@ -30,16 +30,18 @@ def keys_of(question: Question) -> set[str]:
     return KEYS
 
 
-def question_lines(question: Question, *, waiting: int, left: float | None, width: int, brief: bool) -> list[str]:
+def question_lines(
+    question: Question, *, waiting: int, left: float | None, width: int, height: int, brief: bool
+) -> list[str]:
     """What the person reads. `waiting` counts the tasks with a question, `left` is the time in seconds until it counts
-    as no, `brief` leaves out what can be left out on a small screen."""
+    as no, `brief` leaves out what can be left out on a small screen, of `width` columns and `height` lines."""
     path = " > ".join(one_line(part, 40) or "conversation" for part in question.path)
     more = f" · {waiting - 1} more wait" if waiting > 1 else ""
     over = "it goes on alone" if question.open else "counts as no"
     clock = f" · {over} in {_whole(left)}" if left is not None else ""
     head = one_line(f"? {path}{more}{clock}", width)
     if question.open:
-        return [head, *_open_lines(question, width, BRIEF if brief else WHOLE)]
+        return [head, *_open_lines(question, width, max(1, height // SHARE))]
     lines = [
         head,
         f"  {one_line(f'wants {question.tool}: {question.what}', width - 2)}",
@@ -89,7 +91,10 @@ class AskBar(Static, can_focus=True):
             return
         if question.request != self._request:
             self._request, self._since, self._keys = question.request, now, keys_of(question)
-        lines = question_lines(question, waiting=waiting, left=left, width=self.screen.size.width - 4, brief=brief)
+        size = self.screen.size
+        lines = question_lines(
+            question, waiting=waiting, left=left, width=size.width - 4, height=size.height, brief=brief
+        )
         self.display = True
         self.update(Content("\n".join(lines)))
 

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -47,10 +47,11 @@ class ScreenComposer:
         *,
         new_in: str | None = None,
         run: Callable[[HermesApp], Any] | None = None,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.on_typing: Callable[[bool], None] = nobody
         self.finished = False
-        self.feed = Feed(redact, lambda: self._session)
+        self.feed = Feed(redact, lambda: self._session, environ)
         self.given_up = 0
         self._run = run if run is not None else lambda app: app.run_async()
         self._send, self._receive = anyio.create_memory_object_stream[str | Signal](MOST_LINES)
