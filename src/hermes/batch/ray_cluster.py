@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from hermes.batch.link import Connect, Link
-from hermes.batch.ray_relay import Relay, versions
+from hermes.batch.ray_relay import VERSIONS, Relay
 from hermes.core.errors import OperatorError, TryLater, UsageError
 
 __all__ = ["OpenCluster", "open_cluster"]
@@ -43,15 +43,17 @@ LEAVING = 1.0
 
 
 @asynccontextmanager
-async def open_cluster(address: str | None, each: int, say: Callable[[str], None]) -> AsyncIterator[Sequence[Connect]]:
+async def open_cluster(
+    address: str | None, each: int, say: Callable[[str], None], ray: Any = None
+) -> AsyncIterator[Sequence[Connect]]:
     """Join the cluster at `address` (None: `RAY_ADDRESS`) and yield what starts its processes, `each` on every node
-    that has as many CPUs.
+    that has as many CPUs. `ray` stands in for the package.
 
     Raises:
         UsageError: there is no Ray here, no address, or not one node with enough CPUs.
         OperatorError: the cluster cannot be reached, or fits not to this Ray.
     """
-    ray = _ray()
+    ray = ray or _ray()
     address = address or os.environ.get("RAY_ADDRESS", "")
     if not address:
         raise UsageError(
@@ -85,6 +87,7 @@ def _ray() -> Any:
     try:
         # edge: an extra of its own, 200 MB
         import ray
+        import ray.util.scheduling_strategies
     except ImportError as error:
         raise UsageError(
             "--executor=ray needs Ray: pip install 'hermes-tasktree[ray]', here and on every node."
@@ -163,9 +166,7 @@ async def _join(ray: Any, address: str) -> None:
 @asynccontextmanager
 async def _actor(ray: Any, head: _Head, node: str, say: Callable[[str], None], again: bool) -> AsyncIterator[Link]:
     """One process, in an actor on `node`; in the place of one that died, wherever there is room."""
-    # edge: part of the extra
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+    at = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     actor = (
         ray.remote(Relay)
         .options(
@@ -173,7 +174,7 @@ async def _actor(ray: Any, head: _Head, node: str, say: Callable[[str], None], a
             num_cpus=0 if again else 1,
             max_restarts=0,
             max_task_retries=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=True),
+            scheduling_strategy=at(node_id=node, soft=True),
         )
         .remote()
     )
@@ -202,10 +203,10 @@ async def _check(ray: Any, actor: Any) -> None:
         ) from None
     except _Unfit as error:
         raise OperatorError(
-            f"a node cannot carry rollouts out ({error}). Install hermes-tasktree {versions()['hermes']} for the "
+            f"a node cannot carry rollouts out ({error}). Install hermes-tasktree {VERSIONS['hermes']} for the "
             "Python that runs Ray there."
         ) from error
-    for name, ours in versions().items():
+    for name, ours in VERSIONS.items():
         if about[name] != ours:
             raise OperatorError(
                 f"node {about['node']} has {name} {about[name]}, and this machine {ours}: install the same."

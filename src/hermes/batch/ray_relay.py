@@ -9,24 +9,25 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 import anyio
 import anyio.abc
 
-__all__ = ["Relay", "versions"]
+__all__ = ["VERSIONS", "Relay"]
 
 _COMMAND = (sys.executable, "-m", "hermes.cli.batch_worker")
+#: What has to be the same on both sides.
+VERSIONS: Mapping[str, str] = MappingProxyType(
+    {"hermes": version("hermes-tasktree"), "python": ".".join(platform.python_version_tuple()[:2])}
+)
 #: Seconds that a process gets to end once its input has ended.
 PATIENCE = 1.0
 #: Bytes of the last words of a process that are kept.
 LAST_WORDS = 2_000
-
-
-def versions() -> dict[str, str]:
-    """What has to be the same on both sides."""
-    return {"hermes": version("hermes-tasktree"), "python": ".".join(platform.python_version_tuple()[:2])}
 
 
 class Relay:
@@ -38,7 +39,7 @@ class Relay:
 
     async def about(self) -> dict[str, str]:
         """The versions of this node, and its name."""
-        return {**versions(), "node": platform.node()}
+        return {**VERSIONS, "node": platform.node()}
 
     async def start(self) -> None:
         """Start the process. Ray's own variables stay here: a row's command has no business with the cluster."""
@@ -78,6 +79,7 @@ class Relay:
             await process.wait()
         if process.returncode is None:
             process.kill()
+        await process.aclose()
 
 
 def _there(part: Any) -> Any:
