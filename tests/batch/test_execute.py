@@ -8,7 +8,10 @@ import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import anyio
+import msgspec
 import pytest
 
 from hermes.batch.attempt import Attempts
@@ -18,11 +21,12 @@ from hermes.batch.identity import session_name
 from hermes.batch.record import Head
 from hermes.batch.rollout import RolloutRequest
 from hermes.batch.settings import BatchSettings
+from hermes.batch.workplace import Workplace
 from hermes.compose import Assembly, Parts, open_runtime
 from hermes.config import find_home, load
 from hermes.core.clock import NO_HOLD, SystemClock
 from hermes.core.events import Envelope
-from hermes.core.messages import Assistant, User
+from hermes.core.messages import Assistant, ToolResult, User, plain_text
 from hermes.core.model import Model
 from hermes.credentials import Endpoint
 from hermes.runtime.spec import ModelChoice
@@ -30,6 +34,7 @@ from hermes.testing.clock import VirtualClock
 from hermes.testing.scripted import ScriptedModel, call, reply
 from tests.batch.fakes import FakeEngine
 from tests.environments.docker_stand_in import StandIn
+from tests.runtime.repository import new_repository
 
 pytestmark = pytest.mark.anyio
 
@@ -136,3 +141,38 @@ async def test_a_row_with_an_image_runs_in_its_container_and_nowhere_else(
             else:
                 assert result.state == "completed" and image in engine.of("run")[0]
     assert engine.containers == [] and len(engine.of("run")) == 1
+
+
+async def test_a_row_in_a_checkout_and_its_child_commit_in_the_sandbox(tmp_path: Path, needs_tool: Any) -> None:
+    needs_tool("bwrap")
+    origin = await anyio.to_thread.run_sync(new_repository, tmp_path / "origin")
+    before = await anyio.to_thread.run_sync(origin.state)
+    folder = RunFolder(tmp_path / "data", "r")
+    settings = BatchSettings(dataset_file="p.jsonl", run_name="r")
+
+    def commit(text: str) -> str:
+        return f"echo {text} > README && git commit -qam {text} && git log --format=%s | tr '\\n' ' '"
+
+    scripts = {
+        "the row": [
+            reply(calls=[call("terminal", command=commit("mine"))]),
+            reply(calls=[call("delegate_task", goal="the child", toolsets=["terminal"])]),
+            reply("done"),
+        ],
+        "the child": [reply(calls=[call("terminal", command=commit("childs"))]), reply("committed")],
+    }
+    async with opened(ScriptedModel("m", scripts=scripts), tmp_path, None, os.environ) as (_, engine):
+        request = RolloutRequest(
+            key="k", index=0, prompt="the row", cwd=str(origin.path), toolsets=("terminal", "delegation")
+        )
+        ready = await Workplace(folder, settings).enter(request, ())
+        result = await engine.run(ready)
+    answers = [
+        plain_text(entry.content)
+        for entries in (result.entries, *(child.entries for child in result.children))
+        for entry in entries
+        if isinstance(entry, ToolResult) and entry.name == "terminal"
+    ]
+    said = [msgspec.json.decode(answer)["output"].split() for answer in answers]
+    assert said == [["mine", "first"], ["childs", "mine", "first"]]
+    assert await anyio.to_thread.run_sync(origin.state) == before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ async def make(
     made: list[LocalEnvironment] = []
     (tmp_path / "work").mkdir()
 
-    def build(task_id: str = ONE, **settings: Any) -> LocalEnvironment:
+    def build(task_id: str = ONE, *, borrows: Sequence[str] = (), **settings: Any) -> LocalEnvironment:
         docker = Docker(
             DockerSettings(home="abcdef012345", owner="me", image="some/image:1", **settings),
             source,
@@ -61,7 +61,7 @@ async def make(
             source=source,
             commands=anyio.CapacityLimiter(4),
             settings=LocalSettings(grace=0.3),
-            enclosure=docker.container(task_id, folder, state),
+            enclosure=docker.container(task_id, folder, state, borrows=borrows),
         )
         made.append(environment)
         return environment
@@ -90,6 +90,12 @@ async def test_a_task_has_one_container_with_its_limits_and_it_is_removed(
     assert engine.containers == [f"hermes-abcdef01-{ONE}"]
     await env.close()
     assert engine.containers == [] and len(engine.of("rm")) == 1
+
+
+async def test_what_a_workspace_borrows_is_mounted_read_only(make: Any, engine: StandIn) -> None:
+    env = make(borrows=("/data/objects",))
+    await env.run("true", key=KEY)
+    assert "--volume /data/objects:/data/objects:ro" in " ".join(engine.of("run")[0])
 
 
 async def test_the_image_is_looked_for_and_pulled_once(make: Any, engine: StandIn) -> None:
