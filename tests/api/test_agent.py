@@ -158,6 +158,8 @@ def test_wrong_arguments_are_refused_before_anything_runs(tmp_path: Path) -> Non
         hermes.open(toolsets="terminal")
     with agent(ScriptedModel(), tmp_path) as made, pytest.raises(UsageError, match="goal is required"):
         made.chat("  ")
+    with agent(ScriptedModel(), tmp_path) as made, pytest.raises(UsageError, match="goal is required"):
+        made.chat(None)  # type: ignore[arg-type]
 
 
 def test_the_package_is_light_until_it_is_used() -> None:

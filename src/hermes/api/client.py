@@ -139,7 +139,7 @@ class AsyncHermes:
         return {"workspace": place, "isolation": isolation}
 
     def _spec(self, goal: str, **changes: Any) -> TaskSpec:
-        if not goal.strip():
+        if not isinstance(goal, str) or not goal.strip():
             raise UsageError("goal is required: say what the task has to do")
         workspace = changes.pop("workspace", "") or os.path.abspath(self._options.workspace or os.getcwd())
         if changes.get("isolation") is None and not Path(workspace).is_dir():

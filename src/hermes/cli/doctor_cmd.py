@@ -164,9 +164,11 @@ def _endpoint(sources: Sources) -> Check:
         return Check(name="endpoint", status="broken", detail=str(error))
     if is_embedded(endpoint.model):
         return Check(name="endpoint", status="ok", detail=f"{endpoint.model} on this machine ({LABEL})")
-    model = endpoint.model or "no model named (give -m, or `hermes config set model NAME`)"
-    detail = f"{model} at {endpoint.base_url}, key: {endpoint.key_source}"
-    return Check(name="endpoint", status="ok" if endpoint.model else "warning", detail=detail)
+    where = f"{endpoint.base_url}, key: {endpoint.key_source}"
+    if not endpoint.model:
+        cure = "where the server has exactly one it is used, else give -m, or `hermes config set model NAME`"
+        return Check(name="endpoint", status="warning", detail=f"{where}; no model named: {cure}")
+    return Check(name="endpoint", status="ok", detail=f"{endpoint.model} at {where}")
 
 
 def ask(options: GlobalOptions, environ: Mapping[str, str]) -> list[Check]:
