@@ -23,6 +23,8 @@ from hermes.chat.stream import Narrator
 from hermes.chat.tree_text import live_lines, tree_lines
 from hermes.core.events import (
     Envelope,
+    FallbackUsed,
+    RetryWaiting,
     TaskEnded,
     TaskPhase,
     TaskQueued,
@@ -172,6 +174,20 @@ def test_calls_of_children_side_by_side_name_their_child() -> None:
         ToolEnded(position=1, index=0, name="terminal", preview="boom", is_error=True, success=False, duration=2.0),
     )
     assert said[-1] == "│  │  ✗ terminal: boom (2.0s)  [sa-2]"
+
+
+def test_a_fallback_is_told_in_one_line() -> None:
+    tree, said = TreeView(), list[str]()
+    narrator = Narrator(tree, said.append, session_id=lambda: "s")
+    for event in (
+        RetryWaiting(attempt=2, reason="rate_limit", seconds=1.0),
+        FallbackUsed(model="other", reason="rate_limit"),
+        RetryWaiting(attempt=3, reason="rate_limit: other answers instead", seconds=0.0),
+    ):
+        envelope = Envelope(seq=1, at=1.0, session_id="s", task_id="main_1", parent_id=None, event=event)
+        tree.apply(envelope)
+        narrator.tell(envelope)
+    assert said == ["⏳ rate_limit, attempt 2 in 1 s [main_1]", "↪ other answers instead (rate_limit) [main_1]"]
 
 
 def test_a_second_column_goes_on_under_its_beginning() -> None:

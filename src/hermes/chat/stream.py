@@ -143,6 +143,8 @@ def _weather(event: Event) -> str:
         why = f": {one_line(event.message, 160)}" if event.message else ""
         if event.reason == "suspended":
             return f"⏳ what was asked is asked again{why}"
+        if event.reason.endswith(" answers instead") and not event.seconds:
+            return ""  # told as it is: another model was chosen
         return f"⏳ {event.reason}, attempt {event.attempt} in {event.seconds:.0f} s{why}"
     if isinstance(event, QuotaWaiting):
         provider = event.provider or "the provider"
