@@ -53,11 +53,13 @@ class Progress:
     ended_here: int = 0
     running: dict[str, Running] = field(default_factory=dict)
     advanced: float = 0.0
-    outcomes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    #: What is counted of each rollout: the heads that the index of the records holds anyway.
+    heads: dict[str, Head] = field(default_factory=dict)
     #: What one row of each reason or kind said.
     examples: dict[str, str] = field(default_factory=dict)
-    #: Calls of each rollout, and how many of them were denied.
-    calls: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Calls of all rollouts, and how many of them were denied.
+    calls: int = 0
+    denied: int = 0
     #: Requests that had to be made again, of this session.
     retries: int = 0
     #: What each rollout cost in US dollars, where that is known.
@@ -77,24 +79,24 @@ class Progress:
         self.advanced = now
 
     def _count(self, head: Head) -> None:
-        before = self.outcomes.get(head.key)
+        before = self.heads.get(head.key)
         if before is not None:
             self._add(before, -1)
-        self.outcomes[head.key] = (head.outcome, head.reason)
-        self.calls[head.key] = (head.calls, head.denied)
+        self.heads[head.key] = head
         if head.cost_usd is not None:
             self.paid += head.cost_usd - self.costs.get(head.key, 0.0)
             self.costs[head.key] = head.cost_usd
-        self._add((head.outcome, head.reason), 1)
+        self._add(head, 1)
         if head.reason:
             self.examples.setdefault(head.reason, head.detail)
 
-    def _add(self, outcome: tuple[str, str], step: int) -> None:
-        kind, reason = outcome
-        if kind == "failed":
-            self.failed[reason] += step
-        elif reason:
-            self.rejected[reason] += step
+    def _add(self, head: Head, step: int) -> None:
+        self.calls += step * head.calls
+        self.denied += step * head.denied
+        if head.outcome == "failed":
+            self.failed[head.reason] += step
+        elif head.reason:
+            self.rejected[head.reason] += step
         else:
             self.kept += step
 

@@ -56,7 +56,7 @@ def last_lines(run_name: str, progress: Progress, cause: StopCause | None, secon
     ]
     if cause is not None:
         lines.append(cause.message)
-    denied = denied_note(*(sum(column) for column in zip((0, 0), *progress.calls.values(), strict=True)))
+    denied = denied_note(progress.calls, progress.denied)
     if denied:
         lines.append(denied)
     failed = progress.failed.total()
