@@ -119,7 +119,7 @@ class History:
         start = segment.start if segment else 0
         self._next = max((position + 1 for position, _ in self._entries), default=start)
         self._results = dict(results or {})
-        self._began = set(began)
+        self._began = frozenset(began)
 
     @property
     def segment(self) -> Segment:

@@ -102,15 +102,15 @@ class Meter:
     def note(self, delta: Delta) -> None:
         """Count one delta."""
         kind = type(delta)
-        if kind is Announced:
+        if kind in _TEXTS:
+            self._chars += len(delta.text)  # type: ignore[union-attr]
+        elif kind is Announced:
             return
         self._started = True
         if kind is Stop:
             self.stopped = True
         elif kind is UsageReport:
             self._reported = delta.usage  # type: ignore[union-attr]
-        elif kind in _TEXTS:
-            self._chars += len(delta.text)  # type: ignore[union-attr]
         elif kind is Restarted:  # what was lost before is reported by it
             self.stopped, self._started, self._chars, self._reported = False, False, 0, None
 

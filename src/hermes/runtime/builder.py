@@ -79,6 +79,7 @@ class Builder:
         self._sizes = ToolSizes()
         self._compared: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...], bool] | None = None
         self._offers: dict[tuple[tuple[str, str, int], ...], tuple[ToolSpec, ...]] = {}
+        self._names: dict[frozenset[str], frozenset[str]] = {}
         self._workspace = workspace
         self._prepare = prepare
         self._accept = accept
@@ -106,7 +107,7 @@ class Builder:
         restored = task.history
         history = restored or History(control.journal(task))
         task.history, task.offered = history, self._specs_of(tools)
-        task.unsafe = frozenset(tool.name for tool in tools if not tool.safe_to_repeat)
+        task.unsafe = self._unsafe(tools)
         if restored is None:
             self._begin(task, history, await self._notes(task))
         elif task.renews or not self._same(restored.segment.tools, task.offered):
@@ -174,6 +175,13 @@ class Builder:
                 self._offers.clear()
             self._offers[key] = known = tuple(tool.spec for tool in tools)  # keeps alive what the ids name
         return known
+
+    def _unsafe(self, tools: Sequence[Tool]) -> frozenset[str]:
+        """The names of those whose calls must not be made twice: one set for all tasks that have the same."""
+        names = frozenset([tool.name for tool in tools if not tool.safe_to_repeat])
+        if len(self._names) >= KEPT_OFFERS:
+            self._names.clear()
+        return self._names.setdefault(names, names)
 
     async def _notes(self, task: Task) -> str:
         """What the project of the workspace says of itself. Rows of a dataset are not the work of a project."""
