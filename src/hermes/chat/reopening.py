@@ -41,6 +41,8 @@ async def reopened(chat: Chat, composer: Composer, session_id: str) -> Task | No
         )
     moved = session_id == chat.went_on  # it was going on a moment ago: whether it shall go on is no question
     mode = recover_mode(chat.assembly.settings.delegation.recover, chat.terminal and not moved)
+    if report.main is not None:  # above what became of it, which must not scroll away
+        await _recall(chat, report.main.task_id)
     for line in describe(report, mode=mode, moved=moved):
         chat.screen.note(line)
     if mode == "ask" and unfinished(report):
@@ -53,7 +55,6 @@ async def reopened(chat: Chat, composer: Composer, session_id: str) -> Task | No
     task = await recovery.adopt(session_id, interactive=True, children=mode != "never", revise=revise)
     for line in model_lines(chat.assembly, before, task):
         chat.screen.note(line)
-    await _recall(chat, task)
     if task.spec.workspace != chat.workspace:
         chat.screen.note(f"it works in {task.spec.workspace}")
     return task
@@ -73,10 +74,10 @@ async def _ask(chat: Chat, composer: Composer) -> Recover | None:
             return None
 
 
-async def _recall(chat: Chat, task: Task) -> None:
+async def _recall(chat: Chat, task_id: str) -> None:
     """Show the newest exchanges."""
     exchanges: deque[tuple[str, str]] = deque(maxlen=RECALLED)
-    for _, body in await chat.runtime.store.entries(task.id):
+    for _, body in await chat.runtime.store.entries(task_id):
         entry = decode_entry(body)
         if isinstance(entry, User) and entry.source in ("user", "goal"):
             exchanges.append((without_files(plain_text(entry.content)), ""))

@@ -83,6 +83,7 @@ class AskBar(Static, can_focus=True):
         self._request = ""
         self._keys: set[str] = set()
         self._since = 0.0
+        self.grace = GRACE
 
     def draw(self, question: Question | None, now: float, *, waiting: int, left: float | None, brief: bool) -> None:
         """Show the question that is open now, or nothing. `now` is seconds since the epoch, `left` seconds."""
@@ -100,7 +101,7 @@ class AskBar(Static, can_focus=True):
 
     def takes(self, key: str, now: float) -> bool:
         """Whether a key is an answer: one of its keys, and the question has stood there long enough."""
-        return bool(self.display) and key in self._keys and now - self._since >= GRACE
+        return bool(self.display) and key in self._keys and now - self._since >= self.grace
 
     def on_key(self, event: events.Key) -> None:
         """Answer while the bar has the focus."""
