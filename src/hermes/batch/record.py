@@ -122,9 +122,15 @@ class RecordIndex:
         self.damaged = 0
         self.size = 0
         self.used = Used()
+        self._offers: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, head: Head, offset: int, length: int) -> None:
-        """Take a record in; it replaces an earlier one of its key, but a failure never replaces a finished rollout."""
+        """Take a record in; it replaces an earlier one of its key, but a failure never replaces a finished rollout.
+
+        Heads of equal offers share one: their names would be most of what a row takes in memory."""
+        offered = self._offers.setdefault(head.offered, head.offered)
+        if offered is not head.offered:
+            msgspec.structs.force_setattr(head, "offered", offered)
         self.used = self.used.plus(head)
         known = self.places.get(head.key)
         if known is None or known.head.outcome == "failed" or head.outcome == "finished":
