@@ -20,7 +20,7 @@ _UNUSED = """
     kanban.dispatch_in_gateway kanban.notify_in_gateway
     kanban.max_spawn kanban.reconcile_orphans
     kanban.review_dispatch kanban.auto_subscribe_on_create
-    kanban.auto_decompose kanban.auto_decompose_per_tick kanban.auto_promote_children
+    kanban.auto_promote_children
     kanban.worker_log_backup_count kanban.done_sub_retention_days
     compression.summary_model compression.target_ratio compression.protect_first_n
 """
