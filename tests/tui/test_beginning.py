@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import anyio
@@ -18,6 +18,7 @@ from hermes.chat.interactive import Chat
 from hermes.config import Home
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import ScriptedModel, reply
+from hermes.tui.app import HermesApp
 from hermes.tui.chat_screen import ChatScreen
 from hermes.tui.face import ScreenComposer
 from tests.tui.seat import PATIENCE, lines_of
@@ -121,6 +122,54 @@ async def test_ctrl_c_leaves_what_only_begins(tmp_path: Path) -> None:
         await Pilot(composer.app).press("ctrl+c")
         await anyio.sleep_forever()
     assert composer.given_up == 130
+
+
+async def test_ctrl_c_before_the_first_picture_leaves_too(tmp_path: Path) -> None:
+    composer = composer_in(tmp_path)
+    composer.give_up(130)
+    with anyio.fail_after(PATIENCE):
+        async with composer.painted():
+            await anyio.sleep_forever()
+    assert composer.given_up == 130 and not composer.app.is_running
+
+
+async def test_whoever_is_cancelled_before_the_first_picture_leaves_no_screen(tmp_path: Path) -> None:
+    begun, may = anyio.Event(), anyio.Event()
+
+    async def late(app: HermesApp) -> None:
+        begun.set()
+        await may.wait()
+        await app.run_async(headless=True, size=(80, 24))
+
+    composer = ScreenComposer(Home(root=tmp_path, path=tmp_path), unhidden, run=late)
+
+    async def begin() -> None:
+        async with composer.painted():
+            pytest.fail("it was cancelled before there was a picture")
+
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as group:
+            group.start_soon(begin)
+            await begun.wait()
+            group.cancel_scope.cancel()
+            may.set()
+    assert not composer.app.is_running
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_screen_that_ends_by_itself_holds_nothing_up_and_says_so(
+    tmp_path: Path, fails: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def gone(app: HermesApp) -> None:
+        if fails:
+            raise OSError("the terminal is gone")
+
+    composer = ScreenComposer(Home(root=tmp_path, path=tmp_path), unhidden, run=gone)
+    with anyio.fail_after(PATIENCE), pytest.raises(ExceptionGroup) if fails else nullcontext():
+        async with composer.painted():
+            await anyio.sleep_forever()
+    assert fails or composer.given_up == 1
+    assert fails or "the screen ended before there was a conversation" in capsys.readouterr().out
 
 
 async def test_what_cannot_be_opened_gives_the_terminal_back(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class ScreenComposer:
         self._send, self._receive = anyio.create_memory_object_stream[str | Signal](MOST_LINES)
         self._chat: Chat | None = None
         self.app = HermesApp(self.feed, self._typed, self.give_up, home=home, new_in=new_in)
-        self._scope: anyio.CancelScope | None = None  # of what is done while the screen is there
+        self._scope: anyio.CancelScope | None = None  # of what is done once the screen is there
         self._own = AsyncExitStack()
         self._ended = anyio.Event()
         self._farewell: list[str] = []
@@ -75,9 +75,10 @@ class ScreenComposer:
 
     def give_up(self, code: int) -> None:
         """End the program, unless there is a chat by now."""
-        if self._chat is None and self._scope is not None:
-            self.given_up = code
-            self._scope.cancel()
+        if self._chat is None:
+            self.given_up = self.given_up or code
+            if self._scope is not None:
+                self._scope.cancel()
 
     @property
     def width(self) -> int:
@@ -87,15 +88,17 @@ class ScreenComposer:
     @asynccontextmanager
     async def painted(self) -> AsyncIterator[None]:
         """The screen for the length of a block, from its first picture on. A chat may come later, and go before."""
-        with anyio.CancelScope() as self._scope:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._show)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._show)
+            try:
                 await self.app.ready.wait()
-                group.start_soon(anyio.to_thread.run_sync, partial(importlib.import_module, RENDERING))
-                try:
+                with anyio.CancelScope() as self._scope:
+                    if self.given_up:  # before the first picture
+                        self._scope.cancel()
+                    group.start_soon(anyio.to_thread.run_sync, partial(importlib.import_module, RENDERING))
                     yield
-                finally:
-                    await self._end()
+            finally:
+                await self._end()
 
     async def __aenter__(self) -> Self:
         if self._scope is None:
@@ -114,6 +117,7 @@ class ScreenComposer:
         self._leaving = True
         try:
             with anyio.move_on_after(SETTLE, shield=True):  # whoever is cancelled keeps the draft too
+                await self.app.ready.wait()  # what only begins would not hear that it is to end
                 await self.app.settle()
         finally:
             self.app.exit()
@@ -126,17 +130,26 @@ class ScreenComposer:
         sys.stdout.flush()
 
     async def _show(self) -> None:
-        with anyio.CancelScope(shield=True):  # the terminal is given back whatever happens
-            await self._run(self.app)
-        self.app.ready.set()
-        self._ended.set()
-        if not self._leaving and self._chat is None:
-            self.give_up(1)
-        elif not self._leaving and self._chat is not None:
-            why = f" ({type(self.app.failure).__name__})" if self.app.failure is not None else ""
+        try:
+            with anyio.CancelScope(shield=True):  # the terminal is given back whatever happens
+                await self._run(self.app)
+        finally:
+            self.app.ready.set()
+            self._ended.set()
+        if self._leaving:
+            return
+        why = f" ({type(self.app.failure).__name__})" if self.app.failure is not None else ""
+        if self._chat is None:
+            self._farewell.append(
+                f"the screen ended{why} before there was a conversation; hermes --cli needs no screen"
+            )
+        else:
             self._farewell.append(f"the screen ended{why}; what runs goes on in the background")
-            if self.app.failure is not None and os.environ.get("HERMES_DEBUG"):
-                self._farewell += traceback.format_exception(self.app.failure)
+        if self.app.failure is not None and os.environ.get("HERMES_DEBUG"):
+            self._farewell += traceback.format_exception(self.app.failure)
+        if self._chat is None:
+            self.give_up(1)
+        else:
             self._chat.leave(1, suspend=True, detach=True)
 
     def _typed(self, text: str) -> None:
