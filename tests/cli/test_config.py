@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran
+from tests.cli.program import Program
 
 Hermes = Callable[..., Ran]
 KEY = "sk-0123456789abcdef"
@@ -184,3 +185,14 @@ def test_an_editor_is_opened_and_what_it_leaves_is_checked(
     monkeypatch.delenv("VISUAL")
     monkeypatch.delenv("EDITOR", raising=False)
     assert hermes("config", "edit").code == 2  # no terminal
+
+
+def test_ctrl_c_in_the_editor_ends_neither_it_nor_the_command(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nkill -INT $PPID\nprintf 'model: kept\\n' > \"$1\"\n", encoding="utf-8")
+    editor.chmod(0o700)
+    program.environ |= {"EDITOR": str(editor)}
+    ran = program.run("config", "edit")
+    assert ran.code == 0, ran.err
+    assert (program.home / "config.yaml").read_text(encoding="utf-8") == "model: kept\n"

@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -212,7 +213,7 @@ def edit(context: click.Context, /) -> int:
     home.prepare()
     try:
         command = [*shlex.split(wanted or "vi"), str(home.config_file)]
-        code = subprocess.run(command, check=False).returncode
+        code = _edited(command)
     except (OSError, ValueError) as error:
         raise OperatorError(
             f"the editor {wanted or 'vi'!r} cannot be started ({error}); set EDITOR to yours."
@@ -222,6 +223,15 @@ def edit(context: click.Context, /) -> int:
             f"the editor {wanted or 'vi'!r} ended with code {code}; {home.config_file} is as it left it."
         )
     return _check(context, home)
+
+
+def _edited(command: list[str]) -> int:
+    """Run an editor on this terminal to its end. Ctrl+C is a key of the editor's and does not end what waits for it."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)  # ignoring it would be inherited
+    try:
+        return subprocess.run(command, check=False).returncode
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @config.command("env-path", epilog="\b\nExample:\n  hermes config env-path")
