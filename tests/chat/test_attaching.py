@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.chat.attaching import MOST_FILE, Attached, attached, without_files
+from hermes.chat.attaching import MOST_FILE, MOST_FILES, Attached, attached, without_files
 from hermes.core.messages import User, plain_text
 from hermes.testing.clock import VirtualClock
 from hermes.testing.scripted import ScriptedModel, reply
@@ -31,18 +31,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def of(text: str, folder: Path) -> Attached:
-    return await attached(text, str(folder), lambda found: found.replace(SECRET, "[hidden]"), str(folder / "home"))
+    home = folder / "home"
+    return await attached(
+        text,
+        str(folder),
+        lambda found: found.replace(SECRET, "[hidden]"),
+        private=str(home),
+        workspaces=str(home / "workspaces"),
+    )
 
 
 async def test_a_file_goes_along_once_however_often_it_is_named(folder: Path) -> None:
     found = await of('look at @a.py, (@a.py) and @"two words.txt".', folder)
     assert found.text.startswith("look at @a.py, (@a.py) and") and found.text.count("print('привет')") == 1
     assert '<attached-file path="a.py">' in found.text and "spaced\n</attached-file>" in found.text
-    assert found.notes == ("attached: a.py (2 lines), two words.txt (1 lines)",)
+    assert found.notes == ("attached: a.py (1 line), two words.txt (1 line)",)
     assert without_files(found.text) == 'look at @a.py, (@a.py) and @"two words.txt".'
 
 
-@pytest.mark.parametrize("text", ["write to me@a.py", "ask @nobody", "the folder @home", "@", "@\0", "no name"])
+@pytest.mark.parametrize(
+    "text", ["write to me@a.py", "ask @nobody", "the folder @home", "@", "@\0", "@~\0/a", "no name"]
+)
 async def test_what_names_no_file_is_a_word(folder: Path, text: str) -> None:
     assert await of(text, folder) == Attached(text)
 
@@ -62,8 +71,26 @@ async def test_a_way_round_to_the_keys_is_seen(folder: Path) -> None:
 
 
 async def test_files_elsewhere_are_not_sent(folder: Path) -> None:
-    found = await attached("see @../a.py", str(folder / "home"), str, str(folder / "nowhere"))
+    nowhere = str(folder / "nowhere")
+    found = await attached("see @../a.py", str(folder / "home"), str, private=nowhere, workspaces=nowhere)
     assert found.text == "see @../a.py" and "it is not in" in found.notes[0]
+
+
+async def test_a_workspace_that_lies_beside_the_keys_is_work(folder: Path) -> None:
+    work = folder / "home" / "workspaces" / "main_1"
+    work.mkdir(parents=True)
+    (work / "b.py").write_text("b = 1")
+    (work / "link").symlink_to(folder / "home" / ".env")
+    found = await of("see @home/workspaces/main_1/b.py and @home/workspaces/main_1/link", folder)
+    assert "b = 1" in found.text and "KEY" not in found.text and "keys are kept in" in found.notes[1]
+
+
+async def test_what_is_over_the_number_of_files_is_said(folder: Path) -> None:
+    for number in range(MOST_FILES + 3):
+        (folder / f"{number}.txt").write_text("x")
+    found = await of(" ".join(f"@{number}.txt" for number in range(MOST_FILES + 3)), folder)
+    assert found.text.count("<attached-file") == MOST_FILES
+    assert found.notes[-1] == f"! only the first {MOST_FILES} files that are named are sent, not {MOST_FILES}.txt"
 
 
 async def test_a_pipe_is_not_waited_for(folder: Path) -> None:
@@ -92,7 +119,7 @@ async def test_in_a_conversation_and_when_it_is_taken_up_again(tmp_path: Path, v
     model = ScriptedModel("m", [reply("it prints"), reply("no more")])
     async with desk(model, tmp_path, virtual_clock, memory=False) as at:
         at.type("what is @a.py")
-        await at.sees("attached: a.py (2 lines)", "it prints")
+        await at.sees("attached: a.py (1 line)", "it prints")
         await at.quiet()
         at.type("and then")
         await at.sees("no more")

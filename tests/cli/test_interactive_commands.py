@@ -154,3 +154,32 @@ async def test_a_question_is_left_alone_when_no_line_can_come(tmp_path: Path, vi
         await at.sees("nobody answered: it goes on alone", "I took 8080")
         await at.until(lambda: at.code is not None)
     assert at.code == 0 and "nobody is here any more" in str(model.requests[-1].entries[-1])
+
+
+async def test_how_to_leave_is_no_answer_to_a_question_that_was_open_before(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    model = ScriptedModel("m", [reply(calls=[call("clarify", question="Which port?")])], check=False)
+    async with desk(model, tmp_path, virtual_clock) as at:
+        at.type("go")
+        await at.sees("Which port?")
+        at.type("/quit")
+        await at.until(lambda: at.chat.stops.asked == "quit")
+        at.type("stop")
+        await at.until(lambda: at.code is not None)
+    assert at.code == 0 and len(model.requests) == 1
+
+
+async def test_a_question_that_comes_after_quit_is_what_the_next_line_answers(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    model = ScriptedModel("m", [reply(calls=[call("clarify", question="Which way?")], delay=20), reply("I stop")])
+    async with desk(model, tmp_path, virtual_clock) as at:
+        at.type("go")
+        await at.until(lambda: model.in_flight)
+        at.type("/quit")
+        await at.until(lambda: at.chat.stops.asked == "quit")
+        await at.sees("Which way?")
+        at.type("stop")
+        await at.sees("I stop")
+    assert '"user_response":"stop"' in str(model.requests[1].entries[-1])

@@ -34,12 +34,12 @@ class Attached(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-async def attached(text: str, folder: str, redact: Callable[[str], str], private: str) -> Attached:
-    """`text` with the files of `folder` that it names. Nothing under `private`, where keys are kept, is sent;
-    other secrets that are known are replaced by `redact`."""
+async def attached(text: str, folder: str, redact: Callable[[str], str], *, private: str, workspaces: str) -> Attached:
+    """`text` with the files of `folder` that it names. Nothing under `private`, where keys are kept, is sent but from
+    its `workspaces`, which hold work; other secrets that are known are replaced by `redact`."""
     if "@" not in text:
         return Attached(text)
-    return await anyio.to_thread.run_sync(_attached, text, folder, redact, private)
+    return await anyio.to_thread.run_sync(_attached, text, folder, redact, (private, workspaces))
 
 
 def without_files(text: str) -> str:
@@ -47,11 +47,13 @@ def without_files(text: str) -> str:
     return text.partition(_BEGINNING)[0]
 
 
-def _attached(text: str, folder: str, redact: Callable[[str], str], private: str) -> Attached:
+def _attached(text: str, folder: str, redact: Callable[[str], str], closed: tuple[str, str]) -> Attached:
     parts, sent, notes, room = [text], list[str](), list[str](), MOST_TOGETHER
-    for name, path in _files(text, folder):
+    private, workspaces = closed
+    named = _files(text, folder)
+    for name, path in named[:MOST_FILES]:
         shown = one_line(name, 80)
-        if _inside(path, private):
+        if _inside(path, private) and not _inside(path, workspaces):
             notes.append(f"! {shown} was not sent: keys are kept in {private}")
             continue
         if not _inside(path, folder):  # what others wrote may be pasted, and name anything
@@ -77,25 +79,29 @@ def _attached(text: str, folder: str, redact: Callable[[str], str], private: str
         room -= len(found)
         cut = "" if whole else f"\n[the first {len(found)} characters of {size_text(size)}; read_file shows the rest]"
         parts.append(f'{_BEGINNING}{name}">\n{found}{cut}\n</attached-file>')
-        sent.append(f"{shown} ({found.count(chr(10)) + 1} lines{'' if whole else ', its beginning'})")
+        lines = found.count("\n") + (not found.endswith("\n"))
+        sent.append(f"{shown} ({lines} line{'' if lines == 1 else 's'}{'' if whole else ', its beginning'})")
+    if len(named) > MOST_FILES:
+        notes.append(f"! only the first {MOST_FILES} files that are named are sent, not {one_line(named[-1][0], 80)}")
     said = [f"attached: {', '.join(sent)}"] if sent else []
     return Attached("".join(parts), (*said, *notes))
 
 
 def _files(text: str, folder: str) -> list[tuple[str, str]]:
-    """The regular files that are named, each once: the name as written and the path."""
+    """The regular files that are named, each once, and at most one more than are sent: the name as written and the
+    path."""
     found: dict[str, str] = {}
     for match in _NAMED.finditer(text):
         name = match[1] or match[2] or match[3]
         for word in (name, name.rstrip(_AFTER)):
-            path = os.path.join(folder, os.path.expanduser(word)) if word else ""
             try:
+                path = os.path.join(folder, os.path.expanduser(word)) if word else ""
                 if path and stat.S_ISREG(os.stat(path).st_mode):
                     found.setdefault(path, word)
                     break
             except (OSError, ValueError):
                 continue
-        if len(found) >= MOST_FILES:
+        if len(found) > MOST_FILES:
             break
     return [(name, path) for path, name in found.items()]
 

@@ -77,16 +77,15 @@ def _tasks(word: str, tree: TreeView, session_id: str, *, background: bool) -> t
 def _paths(typed: str, workspace: str) -> tuple[Choice, ...]:
     folder, _, start = typed.rpartition("/")
     lead = f"{folder}/" if "/" in typed else ""
-    place = os.path.join(workspace, os.path.expanduser(lead or "."))
     names: list[tuple[str, bool]] = []
     try:
-        with os.scandir(place) as entries:
+        with os.scandir(os.path.join(workspace, os.path.expanduser(lead or "."))) as entries:
             for entry in entries:
                 if entry.name.lower().startswith(start.lower()) and (start.startswith(".") or entry.name[0] != "."):
                     names.append((entry.name, _is_folder(entry)))
                 if len(names) >= MOST_NAMES:
                     break
-    except OSError:
+    except (OSError, ValueError):  # the latter: a name with a character that none can have
         return ()
     names.sort(key=lambda item: (not item[1], item[0].lower()))
     safe: Sequence[tuple[str, bool]] = [item for item in names if printable(item[0]) == item[0] and " " not in item[0]]

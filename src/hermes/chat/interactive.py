@@ -33,6 +33,7 @@ from hermes.core.errors import HermesError, OperatorError, StoreError
 from hermes.core.events import Envelope
 from hermes.core.messages import Text
 from hermes.observe.unseen import mark_shown
+from hermes.runtime.asking import Question
 from hermes.runtime.control import Found
 from hermes.runtime.session import Session
 from hermes.runtime.task import Task
@@ -77,7 +78,7 @@ class Chat:
         self.toolsets = toolsets
         self._source = source
         self._commands = Commands(self)
-        self.questions = Questions(self.screen.question, self.refresh, assembly.redactor.text)
+        self.questions = Questions(self._asked, self.refresh, assembly.redactor.text)
         self.aside = Aside(self)
         self.own = OwnCommand(self.screen.note)
         self._waits = False  # whether it leaves once nothing runs any more
@@ -270,11 +271,11 @@ class Chat:
         self._waits = False
         parsed = parse(line.rstrip())
         own = text.startswith("!") and text != "!"
-        if self.questions.take(text, command=bool(parsed.name or parsed.problem) or own):
-            return
         if self.stops.asked == "quit" and (word := WAYS_OUT.get(text.lower())):
             self.stops.asked = ""
             await self._commands.quit(word)
+            return
+        if self.questions.take(text, command=bool(parsed.name or parsed.problem) or own):
             return
         if parsed.name != self.stops.asked:
             self.stops.asked = ""
@@ -294,7 +295,9 @@ class Chat:
 
     async def with_files(self, text: str) -> str:
         """A message with the files that it names; its person is told which went along."""
-        found = await attached(text, self.folder, self.assembly.redactor.text, str(self.assembly.home.path))
+        private, workspaces = str(self.assembly.home.root), str(self.assembly.workspaces.root)
+        redact = self.assembly.redactor.text
+        found = await attached(text, self.folder, redact, private=private, workspaces=workspaces)
         self._note(found.notes)
         return found.text
 
@@ -356,6 +359,10 @@ class Chat:
         return len(self.runs), task
 
     # -- what comes from the runtime --------------------------------------------------------------------------------
+
+    def _asked(self, question: Question) -> None:
+        self.stops.asked = ""  # the next line answers what was asked last
+        self.screen.question(question)
 
     def _typing(self, typing: bool) -> None:
         if self.session is not None:

@@ -67,13 +67,14 @@ class Questions:
             question,
             what=safe(question.what),
             reason=safe(question.reason),
+            path=tuple(safe(part) for part in question.path),
             lasting=safe(question.lasting),
             choices=tuple(safe(choice) for choice in question.choices),
         )
 
     def take(self, text: str, *, command: bool = False) -> bool:
         """Read a line as the answer; False when nothing is asked or it is none, as a `command` is to an open one."""
-        if self._answered is None or self.current is None:
+        if self._answered is None or self.current is None or self._answered.is_set():
             return False
         if self.current.open:
             answer = "" if command else self._meant(text.strip())
@@ -87,11 +88,12 @@ class Questions:
 
     def dismiss(self) -> None:
         """Nobody will answer any more."""
-        if self._answered is not None:
+        if self._answered is not None and not self._answered.is_set():
             self._answer = ""
             self._answered.set()
 
     def _meant(self, text: str) -> str:
         """The choice that a number names, else the text itself."""
         choices = self.current.choices if self.current is not None else ()
-        return choices[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(choices) else text
+        numbers = {str(number): choice for number, choice in enumerate(choices, 1)}
+        return numbers.get(text, text)
