@@ -47,6 +47,8 @@ async def begin(wish: Wish) -> int:
     """
     if wish.face.face != "screen":
         return await _converse(wish)
+    if not wish.replay:
+        wish.sources.endpoint()  # who has nothing configured yet reads that, and sees no screen come and go
     redact = Redactor(wish.sources.secrets()).text
     place = None if wish.resume else wish.workspace
     composer = importlib.import_module(SCREEN).ScreenComposer(wish.sources.loaded.home, redact, new_in=place)
