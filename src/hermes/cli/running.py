@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Awaitable, Callable
 
 import anyio
+
+from hermes.cli.fast import reader_gone
 
 __all__ = ["run_async"]
 
@@ -23,9 +23,7 @@ def run_async(main: Callable[[], Awaitable[int]]) -> int:
         except BaseExceptionGroup as errors:
             raise _unwrapped(errors) from None
     except BrokenPipeError:
-        # the reader went away (`hermes … | head`), and click would make an ordinary failure of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return reader_gone()  # click would make an ordinary failure of it
 
 
 def _unwrapped(errors: BaseExceptionGroup[BaseException]) -> BaseException:
