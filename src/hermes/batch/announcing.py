@@ -1,7 +1,7 @@
 """Which runs are worked on with a home: each says so in a small file of the home, since its own folder may be anywhere.
 
-For whoever has to know everybody that uses the home, as an update does. The file only says where to look: whether the
-run is worked on says its lock. Stops and starts nothing.
+For whoever has to know everybody that uses the home, as an update does. The process holds a lock of the file: what a
+killed one left behind says nothing of the one that goes on with its run. Stops and starts nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 
 from hermes.batch.folder import RunFolder
-from hermes.batch.steering import is_held
 from hermes.core.codec import encode_json
 from hermes.core.errors import OperatorError
 from hermes.core.ids import random_hex
+from hermes.store.filelock import is_held, take_lock
 
 __all__ = ["Announced", "announced", "announced_runs"]
 
@@ -51,34 +51,35 @@ def announced(run_dir: Path, folder: RunFolder, before: Sequence[str], after: Se
         before=tuple(before),
         after=tuple(after),
     )
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(encode_json(one))
+    lock: int | None = None
+    with contextlib.suppress(OSError, OperatorError):
+        lock = take_lock(path, cure="the home knows nothing of this run")
+        if lock is not None:
+            os.write(lock, encode_json(one))
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             path.unlink()
+        if lock is not None:
+            os.close(lock)
 
 
 def announced_runs(run_dir: Path) -> list[Announced]:
     """The runs that living processes work on with this home. What a killed process left behind is removed.
 
     Raises:
-        OperatorError: the lock of a run cannot be looked at.
+        OperatorError: one of their files cannot be read.
     """
     found = []
     for path in sorted(run_dir.glob("batch-*.json")):
         try:
             one = msgspec.json.decode(path.read_bytes(), type=Announced)
-            held = is_held(one.folder)
+            held = is_held(path)
         except (FileNotFoundError, msgspec.DecodeError):
             continue  # it has just ended, or is about to say where it is
         except OSError as error:
-            raise OperatorError(
-                f"{path}, or the run it names, cannot be read ({error}); give this user access"
-            ) from error
+            raise OperatorError(f"{path} cannot be read ({error}); give this user access") from error
         if held:
             found.append(one)
         else:
