@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hermes.cli.kanban_parts import open_board_of
+from hermes.cli.options import GlobalOptions, open_sources
+from hermes.kanban.budgets import share_of
 from hermes.testing.scripted import reply
 from hermes.testing.server import serve_in_thread
 from tests.cli.conftest import Ran
@@ -54,3 +57,18 @@ def test_decompose_and_specify_ask_the_model_and_say_what_they_made(
     assert (
         hermes("kanban", "pause", "--off").code == 0 and hermes("kanban", "questions").out == "nobody asks anything\n"
     )
+
+
+def test_an_idea_without_money_is_put_off_and_counts_as_no_failed_plan(
+    hermes: Callable[..., Ran], hermes_home: Path
+) -> None:
+    (hermes_home / "config.yaml").write_text("kanban: {card_usd: 0.5}\n", encoding="utf-8")
+    card = hermes("kanban", "create", "one", "--triage", "-q").out.strip()
+    opened = open_board_of(open_sources(GlobalOptions()))
+    with opened.board as board:
+        paid = board.reserve_plan(card, share_of(opened.sources.loaded.settings.kanban), profile="default")
+        board.spend(paid, usd=0.5, tokens=0, final=True)
+    ran = hermes("-m", "test-model", "kanban", "decompose", card)
+    assert ran.code == 75 and card in ran.err
+    told = hermes("kanban", "events", card, "--json").out
+    assert "decompose_put_off" in told and "decompose_failed" not in told

@@ -13,10 +13,11 @@ from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import BoardError, MoveRefused
 from hermes.kanban.leading import Reason
 from hermes.kanban.orchestrator import PLANNER, Member, Plan, plan_goal, put_plan, read_plan
-from hermes.kanban.planning import PLAN_FAILED, PLANNED_BY, Planning
+from hermes.kanban.planning import PLAN_FAILED, PLAN_PUT_OFF, PLANNED_BY, Planning
 from hermes.kanban.reasons import why
 from hermes.kanban.swarm import put_swarm
 from hermes.kanban.tree import read_tree, standing
+from tests.kanban.conftest import StandingClock
 
 TEAM = [Member(name="coder", description="writes programs"), Member(name="tester")]
 
@@ -156,6 +157,41 @@ def test_what_cannot_be_planned_waits_for_a_person_and_says_why(board: Board) ->
     assert standing(read_tree(board, stuck.id)).person[0].reason == "plan_failed"
     board.let_go(f"{PLANNED_BY}{planned.id}", lease.token)
     assert planning.look(rest=False)[0] == [planned.id]
+
+
+def test_a_planner_that_dies_without_a_word_is_not_started_for_ever(board: Board) -> None:
+    idea = goal(board)
+    made: list[Planner] = []
+
+    def start(card: Card) -> Planner:
+        made.append(Planner())
+        return made[-1]
+
+    planning = Planning(board, start, KanbanSettings(failure_limit=2), lambda line: None)
+    for code in (2, -9):
+        assert planning.look(rest=False)[0] == [idea.id]
+        made[-1].code = code
+    begun, left = planning.look(rest=False)
+    assert begun == [] and len(made) == 2
+    assert left[0].reason == "plan_failed" and "ended with code -9" in left[0].detail
+
+
+def test_an_idea_that_there_is_no_money_for_is_planned_later(board: Board, clock: StandingClock) -> None:
+    idea = goal(board)
+    made: list[Planner] = []
+
+    def start(card: Card) -> Planner:
+        made.append(Planner())
+        return made[-1]
+
+    planning = Planning(board, start, KanbanSettings(failure_limit=1), lambda line: None)
+    assert planning.look(rest=False)[0] == [idea.id]
+    board.note(PLAN_PUT_OFF, author=PLANNER, card=idea.id, reason="budget", error="nothing is left of today")
+    made[0].code = 75
+    begun, left = planning.look(rest=False)
+    assert begun == [] and (left[0].reason, left[0].detail) == ("budget", "nothing is left of today")
+    clock.at += 3600
+    assert planning.look(rest=False)[0] == [idea.id], "that was no failed plan"
 
 
 def test_how_a_goal_stands(board: Board) -> None:

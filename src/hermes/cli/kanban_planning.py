@@ -16,15 +16,15 @@ from hermes.cli.running import run_async
 from hermes.compose import open_runtime
 from hermes.compose.conversation import session_limits
 from hermes.config.profiles import read_profile
-from hermes.core.errors import OperatorError, UsageError
+from hermes.core.errors import OperatorError, TryLater, UsageError
 from hermes.core.limits import Limits
 from hermes.core.messages import Text
 from hermes.kanban.budgets import share_of
 from hermes.kanban.card import Card
-from hermes.kanban.errors import MoveRefused, StillRunning
+from hermes.kanban.errors import BudgetSpent, MoveRefused, StillRunning
 from hermes.kanban.home import profile_names
 from hermes.kanban.orchestrator import PLAN_SCHEMA, PLANNER, TASK_SCHEMA, Member, plan_goal, put_plan, read_plan
-from hermes.kanban.planning import PLAN_FAILED, PLANNED_BY
+from hermes.kanban.planning import PLAN_FAILED, PLAN_PUT_OFF, PLANNED_BY
 from hermes.kanban.reading import CardFilter
 from hermes.runtime.spec import ModelChoice, TaskSpec
 
@@ -180,22 +180,32 @@ def _each(
     context: click.Context, card: str | None, every: bool, tenant: str | None, as_json: bool, fanout: bool
 ) -> int:
     opened = changing(context)
-    failed = 0
+    failed: list[Exception] = []
     with opened.board as board:
         cards = _wanted(opened, card, every, tenant)
         for each in cards:
             try:
                 made = make_plan(opened, each, fanout=fanout, reviewer=None, check=None)
             except (OperatorError, UsageError) as error:
-                failed += 1
-                if not isinstance(error, MoveRefused):
-                    board.note(PLAN_FAILED, author=PLANNER, card=each.id, error=str(error)[:400])
+                failed.append(error)
+                _note_failure(opened, each, error)
                 _tell(each, error=str(error), as_json=as_json)
                 continue
             _tell(board.find(each.id), made, as_json=as_json)
         if not cards and not as_json:
             click.echo("nothing is in triage")
-    return 1 if failed else 0
+    later = all(isinstance(error, TryLater) for error in failed)
+    return 0 if not failed else TryLater.exit_code if later else 1
+
+
+def _note_failure(opened: OpenedBoard, card: Card, error: OperatorError | UsageError) -> None:
+    """Whoever serves the board reads from it whether to try again, and when."""
+    said = str(error)[:400]
+    if isinstance(error, TryLater):
+        reason = "budget" if isinstance(error, BudgetSpent) else "cooldown"
+        opened.board.note(PLAN_PUT_OFF, author=PLANNER, card=card.id, reason=reason, error=said)
+    elif not isinstance(error, MoveRefused):
+        opened.board.note(PLAN_FAILED, author=PLANNER, card=card.id, error=said)
 
 
 def _tell(card: Card, made: Sequence[Card] = (), *, as_json: bool, error: str = "") -> None:

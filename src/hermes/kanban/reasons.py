@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection
 
 from hermes.kanban.board import Board
+from hermes.kanban.card import Card
 from hermes.kanban.leading import Queued, Reason
 from hermes.kanban.moves import OPEN
 from hermes.kanban.reading import CardView
@@ -48,7 +49,7 @@ _CURES = {
 }
 
 
-def noted(card: Queued, word: str, detail: str = "") -> Reason:
+def noted(card: Queued | Card, word: str, detail: str = "") -> Reason:
     """A reason of the dispatcher with its cure."""
     cure = _CURES.get(word, "")
     if "{" in cure:
