@@ -63,7 +63,7 @@ def test_a_board_is_served_with_what_was_said_before_the_command(hermes: Hermes,
         assert dispatcher.lock.take()
         holder = dispatcher.lock.holder()
         dispatcher.lock.release()
-    assert holder is not None and holder.arguments == ("-m", "m/1", "--yolo")
+    assert holder is not None and holder.arguments == ("-p", "default", "-m", "m/1", "--yolo")
 
 
 def test_who_serves_a_board_is_told_in_json(hermes: Hermes, hermes_home: Path) -> None:

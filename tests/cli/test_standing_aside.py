@@ -135,7 +135,7 @@ def test_a_board_is_not_served_meanwhile_and_then_is_again(place: Place) -> None
         assert said == ["the board default is served again"] and len(running(home)) == 1
         ((_, lock),) = serving(home)
         holder = lock.holder()
-        assert holder is not None and holder.arguments == ("-m", "test-model", "--yolo"), "as it was before"
+        assert holder is not None and holder.arguments == ("-p", "default", "-m", "test-model", "--yolo")
     finally:
         place.run("kanban", "daemon", "--stop")
 

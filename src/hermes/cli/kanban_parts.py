@@ -13,7 +13,6 @@ import click
 import msgspec
 
 from hermes.cli.options import Sources, arguments_of, open_sources, options_of
-from hermes.config.home import DEFAULT_PROFILE
 from hermes.core.errors import UsageError
 from hermes.environments.process import DEPTH
 from hermes.kanban.board import CLAIM_SECONDS, Board
@@ -168,5 +167,5 @@ def dispatcher_of(
 
 def serving_options(sources: Sources) -> list[str]:
     """Arguments before a command with which another process serves a board as this one would: profile, then options."""
-    profile = sources.loaded.home.profile
-    return [*(["-p", profile] if profile != DEFAULT_PROFILE else []), *arguments_of(sources.options)]
+    # Always by name: `hermes profile use` may say another one meanwhile.
+    return ["-p", sources.loaded.home.profile, *arguments_of(sources.options)]
