@@ -171,6 +171,23 @@ def test_finished_branches_are_joined_in_order_with_a_check_after_each(desk: Des
     assert {each.outcome for each in again} == {"there"}
 
 
+def test_a_join_that_is_interrupted_in_a_check_keeps_nothing_unchecked(desk: Desk) -> None:
+    first, second = desk.card("one", check_command="true"), desk.card("two", check_command="true")
+    root = desk.card("root", first, second)
+    desk.work(first, "b.txt", "x\n")
+    desk.work(second, "c.txt", "x\n")
+
+    def check(card: Card, place: str, isolation: Isolation | None) -> Check:
+        if card.id == second.id:
+            raise KeyboardInterrupt
+        return Check(passed=True, output="")
+
+    with pytest.raises(KeyboardInterrupt):
+        merge_tree(read_tree(desk.board, root.id), str(desk.repository), into=None, check=check)
+    assert git(desk.repository, "ls-tree", "--name-only", f"merge/{root.id}").split() == ["a.txt", "b.txt"]
+    assert not (desk.repository / ".worktrees" / f"merge-{root.id}").exists()
+
+
 def test_a_conflict_stops_the_join_with_the_branch_as_it_was(desk: Desk) -> None:
     first, second = desk.card("one"), desk.card("two")
     root = desk.card("root", first, second)

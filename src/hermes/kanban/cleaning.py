@@ -5,6 +5,7 @@ Cards, runs, comments and attachments stay. Nothing that is open loses anything.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,11 +52,19 @@ def _logs(folder: Path, ended: Mapping[str, float], before: float) -> tuple[int,
     """Remove logs of ended cards that nobody wrote since; how many, and their bytes."""
     count, size = 0, 0
     for path in sorted(folder.glob("t_*.log*")):
-        found = path.stat()
-        if path.name.partition(".")[0] in ended and found.st_mtime < before:
+        found = _status(path)
+        if found is not None and path.name.partition(".")[0] in ended and found.st_mtime < before:
             path.unlink(missing_ok=True)
             count, size = count + 1, size + found.st_size
     return count, size
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None where somebody who cleans at the same time, or ends a run, has just removed it."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def _run_files(board: Board, folder: Path) -> int:
@@ -63,7 +72,8 @@ def _run_files(board: Board, folder: Path) -> int:
     files, living = RunFiles(folder), {run.id for run in board.live_runs()}
     count = 0
     for path in [*folder.glob("*.lock"), *folder.glob("*.exit")]:
-        old = time.time() - path.stat().st_mtime > _FRESH
+        found = _status(path)
+        old = found is not None and time.time() - found.st_mtime > _FRESH
         if old and path.stem not in living and not files.held(path.stem):
             path.unlink(missing_ok=True)
             count += 1

@@ -122,7 +122,11 @@ def _join(place: str, isolation: Isolation | None, card: Card, check: RunCheck) 
     if after == before:
         return Merged(card=card.id, branch=branch, outcome="there", commit=after)
     if card.check_command:
-        failed = _failed(card.check_command, lambda: check(card, place, isolation))
+        try:
+            failed = _failed(card.check_command, lambda: check(card, place, isolation))
+        except BaseException:  # Ctrl+C: what nobody has checked is not joined
+            git(place, "reset", "--hard", before)
+            raise
         if failed is not None:
             git(place, "reset", "--hard", before)
             return Merged(card=card.id, branch=branch, outcome="check", commit=before, detail=failed)
