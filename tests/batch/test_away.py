@@ -53,6 +53,15 @@ def test_a_journal_that_is_not_on_this_machine_is_not_waited_for(tmp_path: Path)
     assert Outpost.take("run", "7", base=tmp_path / "away").journal == "0"
 
 
+def test_a_lock_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    base = tmp_path / "away"
+    (base / "run").mkdir(mode=0o700, parents=True)
+    base.chmod(0o700)
+    (base / "run" / "0.lock").symlink_to(tmp_path / "theirs")
+    with pytest.raises(OperatorError, match=r"cannot write .*0\.lock.* TMPDIR"):
+        Outpost.take("run", base=base)
+
+
 def test_workspaces_stay_where_they_are_wanted(tmp_path: Path) -> None:
     outpost = Outpost.take("run", base=tmp_path / "away")
     folder = RunFolder(outpost.data_dir, "r")

@@ -74,6 +74,15 @@ def test_a_checkout_is_at_the_commit_and_leaves_no_trace_in_the_repository(origi
     assert everything(origin.path) == before
 
 
+@pytest.mark.parametrize(("name", "checked_out"), [("odd\u2028 \x85name", True), ("line\nbreak", False)])
+def test_a_path_of_odd_characters_is_no_obstacle(
+    origin: Checkout, tmp_path: Path, name: str, checked_out: bool
+) -> None:
+    odd = origin.path.rename(tmp_path / name)
+    made = prepare(str(odd), tmp_path / "workspaces" / "0-0", tmp_path / "run", inplace=False, checkout=True)
+    assert (made / "a.txt").read_text(encoding="utf-8") == ("two" if checked_out else "changed")
+
+
 def test_other_branches_and_stashes_are_not_taken_over(origin: Checkout, tmp_path: Path) -> None:
     answer = origin.git("rev-parse", "secret:answer.txt")
     made = Checkout(tmp_path / "workspaces" / "0-0")

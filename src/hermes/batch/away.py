@@ -129,8 +129,13 @@ def _private(folder: Path) -> Path:
 
 def _lock(path: Path) -> int | None:
     """Hold a lock until the descriptor is closed; None: another process has it."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)  # the last to leave removes it
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)  # the last to leave removes it
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except FileNotFoundError:
+        return None  # and did so just now
+    except OSError as error:
+        raise OperatorError(f"cannot write {path}: {error.strerror}. Set TMPDIR to a folder of yours.") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if path.stat().st_ino == os.fstat(descriptor).st_ino:  # its last owner may have removed it meanwhile

@@ -105,7 +105,10 @@ def _look(folder: Path) -> str | _Source:
     done = git(str(folder), "rev-parse", "--path-format=absolute", *asked)
     if done.returncode != 0:
         return f"git finds no commit in it ({git_said(done)})"
-    top, common, commit, name = done.stdout.splitlines()
+    lines = done.stdout.removesuffix("\n").split("\n")
+    if len(lines) != 4:
+        return "its path has a line break"
+    top, common, commit, name = lines
     if os.path.realpath(top) != os.path.realpath(folder):
         return "it is not the root of its checkout"
     if (folder / ".gitmodules").exists():
