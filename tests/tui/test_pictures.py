@@ -41,8 +41,8 @@ NEVER_THE_SAME = {
     r"\d{8}_\d{6}_[0-9a-f]{6}": "20260101_120000_abcdef",
     r"(async|bg)_[0-9a-f]{8}": r"\1_01234567",
     r"\b\d\.\ds": "1.0s",
-    r"4m 5\ds": "4m 59s",
-    r"59m 5\ds": "59m 59s",
+    r"\b4m \d\ds": "4m 59s",
+    r"\b5\dm \d\ds": "59m 59s",
     r"\d+\.\d ms late": "0.1 ms late",
 }
 #: A line with a time of ten seconds and more, as a busy machine takes.
@@ -111,7 +111,7 @@ async def test_a_question(tmp_path: Path, size: tuple[int, int]) -> None:
     async with seat(model, tmp_path, size=size, workspace="/tmp") as at:
         await at.send("Clean up, please.")
         await at.sees("wants terminal: rm -rf build/cache")
-        await at.sees("counts as no in 4m 5")
+        await at.sees("counts as no in 4m ")
         await at.quiet()
         await at.sees("answered while 1 of its tasks still run")
         picture(at, "question")
@@ -136,7 +136,7 @@ async def test_a_question_of_the_model(tmp_path: Path, size: tuple[int, int]) ->
     model = ScriptedModel("m", [ask, reply("I keep it.")])
     async with seat(model, tmp_path, size=size, workspace="/tmp") as at:
         await at.send("Make the parser faster.")
-        await at.sees("it goes on alone in 59m 5")
+        await at.sees("it goes on alone in 5")
         await at.sees("1-3 chooses")
         await at.pilot.pause()
         picture(at, "clarify")
