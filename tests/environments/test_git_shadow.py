@@ -54,6 +54,21 @@ def test_of_two_sides_that_moved_both_are_kept(repository: Checkout) -> None:
     assert seen(repository).read_text().strip() == theirs and shadow.bring_home() == ""
 
 
+def test_what_cannot_be_kept_beside_is_not_let_go(repository: Checkout) -> None:
+    shadow = shadow_of(repository)
+    ours, theirs = (commit(repository, BRANCH, text) for text in ("ours", "theirs"))
+    repository.git("update-ref", f"refs/heads/{BRANCH}", theirs)
+    kept = f"{BRANCH}-{ours[:12]}"
+    lock = repository.path / ".git" / "refs" / "heads" / f"{kept}.lock"
+    lock.touch()
+    seen(repository).write_text(ours + "\n")
+    assert f"{kept} cannot be made" in shadow.bring_home()
+    assert seen(repository).read_text().strip() == ours
+    lock.unlink()
+    assert shadow.bring_home().endswith(f"is the branch {kept}")
+    assert repository.git("rev-parse", kept) == ours and seen(repository).read_text().strip() == theirs
+
+
 def test_what_builds_on_the_others_is_taken_over(repository: Checkout) -> None:
     shadow = shadow_of(repository)
     theirs = commit(repository, BRANCH, "theirs")

@@ -148,6 +148,16 @@ async def test_the_settings_and_hooks_of_a_repository_are_not_its_to_change(make
         env.files.replace(f"{work}/.git/config", b"evil")
 
 
+async def test_settings_of_git_that_a_tool_wrote_before_the_first_command_stay(make: Make, home: Path) -> None:
+    (home / ".gitconfig").write_text("[user]\n\tname = The user\n")
+    settings = "/tmp/home/.gitconfig"  # where the home of a task is unless it lies below /tmp
+    env = make()
+    env.files.replace(settings, b"[user]\n\tname = The task\n")
+    assert (await env.run(f"git config -f {settings} user.name", key=KEY)).output == "The task\n"
+    other = make(f"{ONE}-2")
+    assert (await other.run(f"git config -f {settings} user.name", key=KEY)).output == "The user\n"
+
+
 async def test_git_is_not_led_to_settings_elsewhere(make: Make, work: Path) -> None:
     subprocess.run(["git", "init", "-q", str(work)], check=True)
     env = make()
@@ -157,6 +167,10 @@ async def test_git_is_not_led_to_settings_elsewhere(make: Make, work: Path) -> N
     env.files.replace(f"{work}/.git/commondir", b"../evil")
     await env.close()
     assert not (work / ".git" / "commondir").exists()
+    quiet = make(f"{ONE}-2")
+    quiet.files.replace(f"{work}/.git/commondir", b"../evil")
+    await quiet.close()
+    assert not (work / ".git" / "commondir").exists(), "file tools alone leave nothing either"
 
 
 async def test_memory_processes_file_size_and_output_are_limited(make: Make) -> None:

@@ -195,7 +195,9 @@ class GitShadow:
         if not tip or tip == self._known:
             return f"the branch {self._branch} could not be moved: {git_said(refused)}"
         kept = f"{self._branch}-{wanted[:12]}"
-        git(self._repository, "update-ref", f"refs/heads/{kept}", wanted)
+        done = git(self._repository, "update-ref", f"refs/heads/{kept}", wanted)
+        if done.returncode != 0:  # followed now, the commits would be nobody's
+            return f"the branch {self._branch} was moved from outside, and {kept} cannot be made: {git_said(done)}"
         self._follow(tip)
         return f"the branch {self._branch} was moved from outside; what was committed here is the branch {kept}"
 

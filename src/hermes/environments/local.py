@@ -137,6 +137,7 @@ class LocalEnvironment:
         self._escapes = False
         self._told_home = False
         self._runs = 0
+        self._touched = False  # its file tools were used: what a command may leave, they may leave too
         self._left: list[ProcessGroup] = []
         self._background = BackgroundProcesses(self._settings.background_limit, self._settings.grace, hold, on_ended)
 
@@ -153,6 +154,7 @@ class LocalEnvironment:
     @property
     def files(self) -> Files:
         """The files its commands see."""
+        self._touched = True
         return self._enclosure.files
 
     @property
@@ -350,9 +352,9 @@ class LocalEnvironment:
     async def close(self) -> tuple[ProcessInfo, ...]:
         """End everything that still runs; returns the background processes that were killed."""
         self._closed = True
-        bounded = self.kind != "local" and (self._runs or self.kind == "docker")
+        bounded = self.kind != "local" and (self._runs or self._touched or self.kind == "docker")
         if not (self._left or self._escapes or self._background.any or bounded):
-            return ()  # it ran nothing that could be left
+            return ()  # nothing can be left
         with anyio.CancelScope(shield=True):
             killed = await self._background.close()
             left, self._left = self._left, []

@@ -322,7 +322,8 @@ class Sandbox:
         if not self._fresh:
             introduce(self.files, _HOME, self._maker.identity)
         elif self._maker.identity:  # nothing has run there that could have laid a link
-            (self._tmp / "home" / ".gitconfig").write_bytes(self._maker.identity)
+            with contextlib.suppress(FileExistsError), open(self._tmp / "home" / ".gitconfig", "xb") as file:
+                file.write(self._maker.identity)
         return self._maker.shell
 
     def prologue(self, shell: Shell) -> Sequence[str]:
