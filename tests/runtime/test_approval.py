@@ -12,7 +12,7 @@ import pytest
 from hermes.config import find_home, load
 from hermes.core.events import ApprovalAnswered, ApprovalAsked
 from hermes.core.messages import ToolResult, plain_text
-from hermes.runtime.asking import Answer, Question
+from hermes.runtime.asking import Question
 from hermes.runtime.denials import denied_note
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
@@ -24,11 +24,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.may_block]
 class Person:
     """Answers questions in turn, the last answer for ever."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
         self.asked: list[Question] = []
 
-    async def __call__(self, question: Question) -> Answer:
+    async def __call__(self, question: Question) -> str:
         self.asked.append(question)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -114,6 +114,36 @@ async def test_an_ask_rule_asks_about_what_is_harmless(tmp_path: Path, virtual_c
     person = Person("no")
     said, _ = await tried(tmp_path, virtual_clock, "ls", person=person, **rules({"decision": "ask", "command": "ls"}))
     assert len(person.asked) == 1 and "the user said no" in said[0]
+
+
+async def test_a_person_who_went_said_nothing(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    person = Person("")
+    said, lab = await tried(tmp_path, virtual_clock, "rm -f a", person=person)
+    assert len(person.asked) == 1 and "nobody is here any more to be asked" in said[0] and "said no" not in said[0]
+    assert [(answer.allowed, answer.by) for answer in lab.of(ApprovalAnswered)] == [(False, "policy")]
+
+
+async def test_who_waits_for_a_turn_is_told_at_once_that_the_person_went(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    calls = [call("terminal", command=f"rm -f {name}") for name in ("a", "b")]
+    model = ScriptedModel(steps=[reply(calls=calls), reply("done")])
+    asked: list[str] = []
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+
+        async def leaves(question: Question) -> str:
+            asked.append(question.what)
+            await anyio.sleep(1)
+            lab.runtime.gate.asker = None  # as where the input of a conversation ends
+            return ""
+
+        lab.runtime.gate.asker = leaves
+        session = await lab.converse(toolsets=("terminal",))
+        await session.exchange("go")
+        await session.close()
+    results = [entry for entry in model.requests[-1].entries if isinstance(entry, ToolResult)]
+    assert ["nobody is here any more" in plain_text(entry.content) for entry in results] == [True, True]
+    assert asked == ["rm -f a"] and virtual_clock.elapsed < 60
 
 
 async def test_once_holds_once_and_session_for_the_like(tmp_path: Path, virtual_clock: VirtualClock) -> None:

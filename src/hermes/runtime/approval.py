@@ -241,6 +241,8 @@ class Gate:
         if answer is None:
             why = f"nobody answered within {self._timeout:g} s"
             self._refuse(task, tool, call.reason, why, "timeout", question.request)
+        if not answer:
+            self._refuse(task, tool, call.reason, "nobody is here any more to be asked", "policy", question.request)
         if answer not in ("once", "session", "always"):
             self._refuse(task, tool, call.reason, "the user said no", "user", question.request)
         await self._keep(call, question.request, answer, lasting)

@@ -70,13 +70,13 @@ class Person:
 
     async def answer(self, question: Question, known: Callable[[], str] = str) -> str | None:
         """The person's answer, empty where they went, None where there was none in time. `known` says what answers the
-        question by the time its turn comes, or nothing."""
+        question by the time its turn comes, also where nobody is there any more, or nothing."""
         answer: str | None = None
         with anyio.move_on_after(question.timeout):
             async with self._asking:  # one question at a time on one screen
-                asker = self.asker
-                if asker is not None:
-                    answer = known() or await asker(question)
+                answer = known()
+                if not answer and (asker := self.asker) is not None:
+                    answer = await asker(question)
         return answer
 
     async def ask(self, task: Task, tool: str, text: str, choices: Sequence[str], timeout: float) -> Reply:
