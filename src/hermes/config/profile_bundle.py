@@ -6,9 +6,12 @@ may come from anybody, so only the files of a profile are taken, by name and siz
 
 from __future__ import annotations
 
+import gzip
 import io
+import lzma
 import re
 import tarfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -54,8 +57,12 @@ def read_bundle(path: Path) -> tuple[str, dict[str, str]]:
     """
     try:
         with tarfile.open(path, mode="r:*") as archive:
-            return _members(path, archive)
-    except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
+            found = _members(path, archive)
+            for _ in range(2):  # the sum that tells a damaged file stands behind the padding
+                if archive.fileobj is not None:
+                    archive.fileobj.read(tarfile.RECORDSIZE)
+            return found
+    except (tarfile.TarError, EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise UsageError(f"{path} is no profile that `hermes profile export` wrote ({error}).") from None
     except OSError as error:
         raise OperatorError(f"cannot read {path}: {error.strerror or error}.") from error
@@ -65,14 +72,15 @@ def _members(path: Path, archive: tarfile.TarFile) -> tuple[str, dict[str, str]]
     names: set[str] = set()
     found: dict[str, str] = {}
     for number, member in enumerate(archive):
-        if member.isdir():
-            continue
         name, _, inner = member.name.removeprefix("./").partition("/")
-        if number >= _MOST_FILES or not member.isfile() or not _NAME.fullmatch(inner) or member.size > _MOST_BYTES:
+        wanted = member.isdir() or member.isfile() and _NAME.fullmatch(inner) and member.size <= _MOST_BYTES
+        if number >= _MOST_FILES or not wanted:
             raise UsageError(
                 f"{path} holds {member.name[:100]!r}, which is no part of a profile, or too large or too much; nothing "
                 "was taken from it."
             )
+        if member.isdir():
+            continue
         file = archive.extractfile(member)
         assert file is not None
         names.add(name)
