@@ -191,6 +191,30 @@ async def test_processes_that_begin_together_divide_what_they_begin_with(
 
 
 @pytest.mark.anyio
+async def test_what_comes_up_during_an_exchange_is_told_by_the_next_one(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    limits, looks = LearnedLimits(now=anyio.current_time), list[int]()
+
+    def living() -> list[str]:
+        looks.append(1)
+        if len(looks) == 1:
+            anyio.from_thread.run_sync(sharing.wake)
+        return []
+
+    sharing = Sharing(
+        limits, lambda *key: NAME, path=tmp_path / "limits.db", owner="a", gone=alive,
+        living=living, now=virtual_clock.now, loop_now=anyio.current_time, hold=virtual_clock,
+    )  # fmt: skip
+    async with anyio.create_task_group() as group:
+        group.start_soon(sharing.run)
+        sharing.wake()
+        await anyio.sleep(10)
+        assert len(looks) == 2, "once for each thing that was to be told"
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
 async def test_a_first_request_with_another_model_does_not_wait_for_the_next_grant(
     tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,6 +24,8 @@ from hermes.runtime.runtime import Runtime
 
 __all__ = ["observing", "tell"]
 
+_log = logging.getLogger(__name__)
+
 #: Seconds in which everything that is told at once has to be sent.
 SECONDS = 30.0
 
@@ -43,8 +46,10 @@ async def tell(parts: Parts, redactor: Redactor, occasions: Sequence[Occasion]) 
     catalog = Catalog(parts.loaded.settings.models)
     try:
         ways = _ways(parts, catalog)
-        with anyio.move_on_after(SECONDS):
+        with anyio.move_on_after(SECONDS) as scope:
             await Notifier(Occasions(()), ways, redact=redactor.json_bytes).tell(occasions)
+        if scope.cancelled_caught:
+            _log.warning("of %d messages not all were sent within %g s; the rest is not told", len(occasions), SECONDS)
     finally:
         with anyio.CancelScope(shield=True):
             await catalog.close()

@@ -89,10 +89,11 @@ class Sharing:
         try:
             while True:
                 await self._wanted.wait()
+                self._wanted = anyio.Event()  # what comes up during the exchange was no part of it
                 self._born, self._news = anyio.Event(), anyio.Event()
                 busy = await self.exchange()
-                if not busy and not self._born.is_set():
-                    self._wanted = anyio.Event()
+                if busy:
+                    self._wanted.set()
                 with anyio.move_on_after(SOON):
                     await self._born.wait()  # a first request does not wait for the next grant
                 if busy and not self._born.is_set():
