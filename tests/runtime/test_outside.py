@@ -264,7 +264,7 @@ async def test_a_conversation_that_waits_for_its_person_is_told_from_one_that_wo
         assert await seen(remote) == [("running", "")]
         assert (await remote.check(await row_of(remote, session.task.id)))["phase"] == "tool terminal"
         await remote.send(await row_of(remote, session.task.id), "interrupt", "not now")
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while await seen(remote) != [("running", "idle")]:
                 await anyio.sleep(0.01)
     async with elsewhere(tmp_path) as remote:  # its process is gone

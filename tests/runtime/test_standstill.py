@@ -87,7 +87,8 @@ async def test_the_watchdog_tells_a_suspension_and_names_nothing_as_its_cause() 
     blocked: list[str] = []
     woke = anyio.Event()
     standstill.noticed.append(lambda seconds: woke.set())
-    watchdog = Watchdog(lambda seconds, where: blocked.append(where), standstill, beat=0.01)
+    # a machine that is busy may hold the loop for long: only the clock that is moved is to be noticed
+    watchdog = Watchdog(lambda seconds, where: blocked.append(where), standstill, limit=60, beat=0.01)
     async with anyio.create_task_group() as group:
         group.start_soon(watchdog.run)
         await anyio.wait_all_tasks_blocked()
@@ -101,23 +102,17 @@ async def test_the_watchdog_tells_a_suspension_and_names_nothing_as_its_cause() 
 @pytest.mark.anyio
 @pytest.mark.may_block
 async def test_the_watchdog_names_what_blocks_the_loop() -> None:
-    standstill = Standstill()
     blocked: list[str] = []
-    named = anyio.Event()
-
-    def report(seconds: float, where: str) -> None:
-        blocked.append(where)
-        named.set()
-
-    watchdog = Watchdog(report, standstill, limit=0.05, beat=0.01)
+    watchdog = Watchdog(lambda seconds, where: blocked.append(where), Standstill(), limit=0.05, beat=0.01)
     async with anyio.create_task_group() as group:
         group.start_soon(watchdog.run)
         await anyio.wait_all_tasks_blocked()
-        _block_until(lambda: watchdog.blocked_by != "")
-        with anyio.fail_after(60):
-            await named.wait()
+        with anyio.fail_after(120):
+            while not any("_block_until" in where for where in blocked):  # a busy machine may be named before
+                _block_until(lambda: watchdog.blocked_by != "")
+                while watchdog.blocked_by:
+                    await anyio.sleep(0.01)
         group.cancel_scope.cancel()
-    assert "_block_until" in blocked[0]
 
 
 def _block_until(done: object) -> None:
