@@ -72,3 +72,10 @@ def test_an_idea_without_money_is_put_off_and_counts_as_no_failed_plan(
     assert ran.code == 75 and card in ran.err
     told = hermes("kanban", "events", card, "--json").out
     assert "decompose_put_off" in told and "decompose_failed" not in told
+
+
+def test_a_goal_with_nothing_configured_stays_and_says_what_to_do(hermes: Callable[..., Ran]) -> None:
+    ran = hermes("kanban", "run", "Reach the moon")
+    card = ran.err.split()[0]
+    assert ran.code == 2 and "hermes setup" in ran.err
+    assert ran.err.rstrip().endswith(f"hermes kanban run --card {card} plans it again.")

@@ -106,3 +106,5 @@ def test_a_profile_as_a_command(hermes: Hermes, coder: Path, home: Path) -> None
     assert refused.code == 2 and "there is a command ls already" in refused.err
     assert hermes("profile", "alias", "builder", "--remove").code == 0 and not script.exists()
     assert hermes("profile", "alias", "builder", "--remove").code == 2
+    assert hermes("profile", "alias", "builder", "--name", "my-coder").code == 0 and script.is_file()
+    assert hermes("profile", "delete", "builder", "-y").code == 0 and not script.exists()

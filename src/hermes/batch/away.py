@@ -47,9 +47,11 @@ def id_away(folder: RunFolder) -> str:
         OperatorError: the folder cannot be read or written.
     """
     try:
-        known = folder.away_path.read_text("ascii").strip()
+        known = folder.away_path.read_text("ascii", "replace").strip()
     except FileNotFoundError:
         known = ""
+    except OSError as error:
+        raise OperatorError(f"cannot read {folder.away_path}: {error.strerror}. Give this user access.") from error
     if not re.fullmatch(r"[0-9a-f]{32}", known):
         known = uuid.uuid4().hex
         replace_file(folder.away_path, [known.encode()])

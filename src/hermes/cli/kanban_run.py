@@ -73,7 +73,9 @@ def run(
                 make_plan(opened, root, fanout=True, reviewer=reviewer, check=check)
             except (OperatorError, UsageError) as error:
                 again = f"The goal waits on the board: hermes kanban run --card {root.id} plans it again."
-                raise type(error)(f"{error} {again}") from error
+                gap = "\n\n" if "\n" in str(error) else " "
+                error.args = (f"{error}{gap}{again}",)
+                raise
         return _watch(opened, root.id, workers, as_json)
 
 

@@ -167,7 +167,10 @@ def delete(context: click.Context, /, name: str, yes: bool, as_json: bool) -> No
         check_idle(context, home)
         if not yes and not as_json:
             click.confirm(f"Delete {home.path} with all sessions of {name}?", abort=True)
+    there = alias_of(home)
     delete_profile(home)
+    if there is not None:
+        there.unlink(missing_ok=True)
     if as_json:
         print_json({"deleted": name, "path": home.path})
     else:
