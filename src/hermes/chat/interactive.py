@@ -276,6 +276,7 @@ class Chat:
             await self._commands.quit(word)
             return
         if self.questions.take(text, command=bool(parsed.name or parsed.problem) or own):
+            self.stops.asked = ""
             return
         if parsed.name != self.stops.asked:
             self.stops.asked = ""

@@ -61,7 +61,7 @@ class Questions:
 
     def _shown(self, question: Question) -> Question:
         def safe(text: str) -> str:
-            return printable(self._redact(text))
+            return self._redact(printable(text))  # what is between the letters of a key hides it from no reader
 
         return msgspec.structs.replace(
             question,
