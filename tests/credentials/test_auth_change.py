@@ -16,7 +16,15 @@ import pytest
 
 from hermes.core.errors import OperatorError, TryLater
 from hermes.credentials import find_keys, read_auth_file
-from hermes.credentials.auth_change import add_entry, clear_marks, remove_entry, set_priority, write_marks
+from hermes.credentials.auth_change import (
+    add_entry,
+    clear_marks,
+    in_backup,
+    remove_entry,
+    set_priority,
+    write_marks,
+)
+from hermes.credentials.oauth import Login, log_out
 from hermes.credentials.pool import Credential, CredentialPool
 
 NOW = 1_700_000_000.0
@@ -207,3 +215,26 @@ def test_processes_that_write_at_once_and_are_killed_lose_nothing(path: Path) ->
     assert all(found[f"sk-{number}-0123456789"]["request_count"] == rounds for number in range(6))
     count = found["sk-one-0123456789"]["request_count"]
     assert isinstance(count, int) and count >= 6 * rounds
+
+
+def test_a_login_at_an_old_place_goes_to_its_own_server_and_nowhere_else(tmp_path: Path) -> None:
+    path = tmp_path / "auth.json"
+    login = {"refresh_token": "r", "token_url": "https://id.example/token", "client_id": "c"}
+    name, _ = add_entry(path, "gw", "at-one-0123456789", label="work", base_url="https://old.example/v1", login=login)
+    for url, now_at in (("https://new.example/v1", "https://new.example/v1"), ("", "https://new.example/v1")):
+        assert log_out(path, Login(provider="gw", id=name, label="work"), NOW)
+        again = add_entry(path, "gw", f"at-{len(url)}-0123456789", label="work", base_url=url, login=login)
+        assert again == (name, "work")
+        assert [entry["base_url"] for entry in entries(path, "gw")] == [now_at]
+
+
+def test_the_copy_of_a_file_behind_a_link_is_found(path: Path) -> None:
+    link = path.with_name("elsewhere.json")
+    link.symlink_to(path)
+    add_entry(link, "openrouter", "sk-two-0123456789")
+    assert (
+        in_backup(link, ["sk-one-0123456789"])
+        == in_backup(path, ["sk-one-0123456789"])
+        == path.with_name("auth.json.bak")
+    )
+    assert in_backup(link, ["sk-two-0123456789"]) is None

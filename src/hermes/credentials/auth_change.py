@@ -88,6 +88,8 @@ def add_entry(
             for field in (*_MARKS, "expires_at"):
                 out.pop(field, None)
             out.update({"access_token": secret, "last_status": "ok", **(login or {})})
+            if base_url:  # else the new key would go to the old server
+                out["base_url"] = base_url
             out["priority"] = _priority(out) if priority is None else priority
             return str(out.get("id")), label
         taken = {entry.get("id") for entry in _maps(entries)}
@@ -115,7 +117,8 @@ def _ended(entries: Iterable[Entry], label: str) -> Entry | None:
 
 def in_backup(path: Path, secrets_: Iterable[str]) -> Path | None:
     """The copy that the first change left, if one of these secrets stands in it."""
-    backup = Path(os.path.realpath(path)).with_name(path.name + ".bak")
+    real = Path(os.path.realpath(path))
+    backup = real.with_name(real.name + ".bak")
     try:
         text = backup.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
