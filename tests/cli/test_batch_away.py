@@ -167,6 +167,7 @@ def test_keys_of_the_servers_that_are_asked_go_along_and_no_others(bench: Bench,
     (home / ".env").write_text(f"OPENROUTER_API_KEY={OTHER}\nMY_KEY=sk-mine-0123456789\n", "utf-8")
     (home / "config.yaml").write_text(
         "agent:\n  max_turns: 7\n"
+        f"model: {{default: m, base_url: http://127.0.0.1:6/v1, api_key: {OTHER}}}\n"
         "providers:\n"
         "  mine: {base_url: http://127.0.0.1:9/v1, key_env: MY_KEY}\n"
         f"  theirs: {{base_url: http://127.0.0.1:8/v1, api_key: {OTHER}}}\n"
@@ -186,6 +187,8 @@ def test_keys_of_the_servers_that_are_asked_go_along_and_no_others(bench: Bench,
     assert opened.endpoint() == sources.endpoint()
     assert opened.loaded.settings.agent.max_turns == 7
     assert "sk-mine" not in repr(carried)
+    first = bench.sources(GlobalOptions())
+    assert carry(first, first.endpoint()).values["model.api_key"] == OTHER, "where that server is the one asked"
 
 
 def test_a_key_of_the_environment_is_first_there_as_it_is_here(bench: Bench, home: Path) -> None:

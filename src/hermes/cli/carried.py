@@ -53,7 +53,7 @@ def carry(sources: Sources, endpoint: Endpoint) -> Carried:
         raise UsageError(
             "the address of the server holds a password: give it as a key, which goes into no command line."
         )
-    keys = [key for key in sources.keys if _is_asked(key, settings, endpoint)]
+    keys = [key for key in sources.keys if _is_asked(key.provider, key.base_url, settings, endpoint)]
     own = next((key for key in keys if key.secret and key.secret == endpoint.api_key), None)
     if own is not None and own.entry is not None and own.entry.renewable:
         raise UsageError(
@@ -65,6 +65,10 @@ def carry(sources: Sources, endpoint: Endpoint) -> Carried:
         for key, value in sources.loaded.values.items()
         if sources.loaded.sources[key] not in ("default", "command line") and key.split(".")[0] not in _STAY
     }
+    model = settings.model
+    server = model.base_url or ADDRESSES.get(model.provider, "")
+    if model.api_key != endpoint.api_key and not _is_asked("", server, settings, endpoint):
+        values.pop("model.api_key", None)
     names = {provider.removeprefix("custom:") for provider, _ in _places(settings, endpoint) if provider}
     if "providers" in values:
         values["providers"] = {name: entry for name, entry in settings.providers.items() if name in names}
@@ -94,10 +98,11 @@ def _places(settings: Settings, endpoint: Endpoint) -> list[tuple[str, str]]:
     ]
 
 
-def _is_asked(key: Key, settings: Settings, endpoint: Endpoint) -> bool:
-    for provider, base_url in _places(settings, endpoint):
-        address = base_url or ADDRESSES.get(provider, "")
-        if (provider and key.provider == provider) or (address and origin(key.base_url) == origin(address)):
+def _is_asked(provider: str, base_url: str, settings: Settings, endpoint: Endpoint) -> bool:
+    """Whether the server of a key may be asked."""
+    for name, place in _places(settings, endpoint):
+        address = place or ADDRESSES.get(name, "")
+        if (name and provider == name) or (address and base_url and origin(base_url) == origin(address)):
             return True
     return False
 
