@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -71,7 +72,8 @@ class BoardLock:
         while (found := self.holder()) is not None:
             # One that is just taking the lock has not yet written who it is.
             if found.pid and found.pid != asked and (not found.started or start_time(found.pid) == found.started):
-                os.kill(found.pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                    os.kill(found.pid, signal.SIGTERM)
                 asked = found.pid
             if time.monotonic() >= until:
                 return False
