@@ -223,3 +223,15 @@ def test_the_older_form_is_read_and_moved_when_changed(hermes: Hermes, hermes_ho
     assert hermes("fallback", "add", "openai", "new").code == 0
     assert "fallback_model" not in config.read_text()
     assert [line.split()[2] for line in hermes("fallback").out.splitlines()] == ["old/one", "new"]
+
+
+def test_keys_with_and_without_a_server_of_their_own_stand_in_one_table(
+    hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", ENV)
+    args = ("auth", "add", "openai", "--base-url", "http://127.0.0.1:9/v1", "--api-key", ONE)
+    assert hermes(*args).code == 0
+    assert hermes("auth", "add", "openai", "--api-key", TWO).code == 0
+    lines = [line.split() for line in hermes("auth", "list", "openai").out.splitlines()[1:] if line]
+    assert lines[0][-2:] == ["env:OPENAI_API_KEY", "←"]
+    assert lines[1][-1] == "http://127.0.0.1:9/v1" and lines[2][-1] != "←"

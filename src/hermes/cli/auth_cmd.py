@@ -300,7 +300,8 @@ def _list(context: click.Context, provider: str, *, as_json: bool) -> list[Row]:
         own = [row for row in listed if row.provider == name]
         current = next((row for row in own if row.usable and row.rests <= 0), None)
         click.echo(f"{name} ({len(own)} credential{'s' if len(own) > 1 else ''}):")
-        click.echo(rows([cells(row, current) for row in own]))
+        placed = any(row.base_url for row in own)
+        click.echo(rows([cells(row, current, placed=placed) for row in own]))
     return listed
 
 

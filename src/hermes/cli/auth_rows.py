@@ -45,14 +45,14 @@ def unknown_provider(sources: Sources, provider: str) -> str:
     )
 
 
-def cells(row: Row, current: Row | None) -> tuple[str, ...]:
-    """A row as it is printed; `current` is the one that is used first."""
+def cells(row: Row, current: Row | None, *, placed: bool) -> tuple[str, ...]:
+    """A row as it is printed; `current` is the one that is used first, `placed`: servers have a column."""
     said = row.status.replace("_", " ") if row.status in ("dead", "logged_out") else ""
     if row.rests > 0:
         said = f"{row.status}, {time_left(row.rests)} left"
     if not row.usable and row.status == "ok":
         said = "belongs to the program that made it"
-    where = [row.base_url] if row.base_url else []
+    where = [row.base_url] if placed else []
     return (f"#{row.number}", row.label, row.kind, row.source, *where, said or ("←" if row is current else ""))
 
 
