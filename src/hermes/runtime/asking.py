@@ -74,9 +74,8 @@ class Person:
         answer: str | None = None
         with anyio.move_on_after(question.timeout):
             async with self._asking:  # one question at a time on one screen
-                answer = known()
-                if not answer and (asker := self.asker) is not None:
-                    answer = await asker(question)
+                asker = self.asker
+                answer = known() or (await asker(question) if asker is not None else "")
         return answer
 
     async def ask(self, task: Task, tool: str, text: str, choices: Sequence[str], timeout: float) -> Reply:
