@@ -20,7 +20,7 @@ from hermes.core.scope import CallKey, TaskScope
 from hermes.environments.local import LocalEnvironment
 from hermes.environments.sandbox import Bubblewrap, SandboxSettings
 from hermes.environments.scrub import command_environment
-from tests.batch.fakes import Desk, FakeEngine, answered
+from tests.batch.fakes import Desk, FakeEngine, answered, failed
 from tests.runtime.repository import Checkout
 
 COMMIT = 'git -c user.name=T -c user.email=t@example.invalid commit -q -a -m "of the rollout"'
@@ -170,6 +170,33 @@ def test_only_what_lies_beside_the_workspaces_is_borrowed(tmp_path: Path) -> Non
     for line in ("/etc", "../../../../secrets/objects", f"../../../{REPOSITORIES}/x/../../../secrets", "\0"):
         (info / "alternates").write_text(f"{line}\n", encoding="utf-8")
         assert borrowed(workspace) == ()
+
+
+@pytest.mark.anyio
+@pytest.mark.may_block
+@pytest.mark.parametrize("keep", [False, True])
+async def test_a_run_that_is_resumed_begins_at_the_same_commit(
+    origin: Checkout, tmp_path: Path, anyio_backend: str, keep: bool
+) -> None:
+    desk = Desk(tmp_path)
+    desk.dataset([{"prompt": f"p{number}", "cwd": str(origin.path)} for number in range(3)])
+    seen: list[str] = []
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        seen.append((Path(request.workspace) / "a.txt").read_text(encoding="utf-8"))
+        if len(seen) == 2:
+            return failed("auth", "key revoked", permanent=True)
+        return answered(request.prompt)
+
+    assert await desk.start(FakeEngine(script), num_workers=1, keep_workspaces=keep) == 1
+    await anyio.to_thread.run_sync(origin.git, "commit", "-q", "-a", "-m", "later")
+    assert await desk.start(FakeEngine(script), resume=True) == 0
+    assert seen == ["two"] * 4
+    workspaces = desk.data / "r" / "workspaces"
+    if keep:
+        assert {path.name for path in workspaces.iterdir()} == {REPOSITORIES, "0-0", "1-0", "2-0"}
+    else:
+        assert not workspaces.exists()
 
 
 def test_half_done_rollouts_keep_what_they_borrow_from(origin: Checkout, tmp_path: Path) -> None:

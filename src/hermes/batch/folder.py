@@ -194,11 +194,12 @@ class RunFolder:
         """Where a rollout works."""
         return self.workspaces / f"{index}-{rollout}"
 
-    def remove_workspaces(self, keep: Collection[Path] = ()) -> None:
+    def remove_workspaces(self, keep: Collection[Path] = (), *, goes_on: bool = False) -> None:
         """Remove what is left of the rows' working copies and of the state of their tasks, but for what half-done
-        rollouts go on with."""
+        rollouts go on with. `goes_on`: others are still to come, which begin at the same commits."""
+        borrowed = goes_on and (self.workspaces / REPOSITORIES).exists()
         for parent in (self.workspaces, self.state):
-            if not any(path.parent == parent for path in keep):
+            if not any(path.parent == parent for path in keep) and not (borrowed and parent == self.workspaces):
                 shutil.rmtree(parent, ignore_errors=True)
                 continue
             for path in parent.iterdir() if parent.exists() else ():

@@ -218,7 +218,8 @@ class _Session:
         """Put right what the last process left."""
         prepared = self.prepared
         self.offered = offered_tools(self.meta, prepared.index)
-        prepared.folder.remove_workspaces(self._kept())
+        if not prepared.settings.keep_workspaces:
+            prepared.folder.remove_workspaces(self._kept(), goes_on=True)
         if self.earlier:
             marks = prepared.plan.items.marks()
             self.anew = {(mark.index, mark.rollout) for mark in marks if mark.key in self.earlier}
@@ -305,7 +306,7 @@ class _Session:
             balance(self.progress, prepared.plan.rows, prepared.settings.rollouts_per_prompt, prepared.index)
             return
         if not prepared.settings.keep_workspaces:
-            prepared.folder.remove_workspaces(self._kept())
+            prepared.folder.remove_workspaces(self._kept(), goes_on=self.progress.pending > 0)
         if not self.half_done:
             prepared.folder.remove_journal()
         if self.meta.sessions and self.meta.sessions[-1].started_at == self.started:
