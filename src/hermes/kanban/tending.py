@@ -160,7 +160,7 @@ class Tending:
         except OperatorError as error:
             self._say(f"{run.card_id}: {error}")
             return
-        if state is not None:
+        if state is not None and state.commit:  # git may find no record of it any more
             self._board.note_work(run.id, state.commit, state.dirty)
 
     def _settle(self, run: Run) -> None:
