@@ -237,6 +237,24 @@ def test_one_gateway_with_two_formats_and_a_key_for_each() -> None:
     assert find_child_endpoint(parent, settings, (), "", {}).api_key == "sk-own-1"
 
 
+@pytest.mark.parametrize("name", ["first", "claude"])
+def test_each_entry_of_one_gateway_is_asked_with_its_own_key_however_it_was_chosen(name: str) -> None:
+    entries = {
+        "first": ProviderSettings(base_url="https://gw.example/v1", api_key="sk-first"),
+        "claude": ProviderSettings(base_url="https://gw.example", api_mode="anthropic_messages", api_key="sk-claude"),
+    }
+    wanted = (name, entries[name].base_url, entries[name].api_mode, entries[name].api_key)
+    chosen = Settings(model=ModelSettings(default="m", provider=name), providers=entries)
+    plain = Settings(model=ModelSettings(default="m"), providers=entries)
+    for found in (
+        find({}, chosen),
+        find({}, plain, provider=name),
+        find({}, plain, model=f"{name}/m"),
+        find({}, plain, base_url=entries[name].base_url),
+    ):
+        assert (found.provider, found.base_url, found.api_mode, found.api_key) == wanted
+
+
 @pytest.mark.fault("B139")
 def test_a_childs_other_server_never_gets_the_parents_key() -> None:
     parent = find(OPENROUTER, model="m")

@@ -348,10 +348,10 @@ def _key(
     if flags.api_key:
         return _real(flags.api_key, "--api_key"), "--api_key"
     target = origin(base_url)
-    # the entry that was asked for by name goes first: one server may have several, each with a key
-    asked = flags.provider.removeprefix("custom:")
-    entries = sorted(settings.endpoints.items(), key=lambda item: item[0] != asked)
-    if entries and entries[0][0] == asked and (found := _own_key(*entries[0], variables, target)):
+    # the entry whose format is spoken goes first: one server may have several, each with a key
+    plain = provider.removeprefix("custom:")
+    entries = sorted(settings.endpoints.items(), key=lambda item: item[0] != plain)
+    if flags.provider and entries and entries[0][0] == plain and (found := _own_key(*entries[0], variables, target)):
         return found
     choice = settings.model
     home = choice.base_url or ADDRESSES.get(choice.provider or "openrouter", "")
