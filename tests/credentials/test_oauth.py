@@ -18,8 +18,9 @@ import pytest
 
 from hermes.core.errors import TryLater
 from hermes.credentials import read_auth_file
-from hermes.credentials.auth_change import add_entry, change_entry, locked, remove_entry
+from hermes.credentials.auth_change import add_entry, change_entry, locked, remove_entry, write_marks
 from hermes.credentials.oauth import Login, LoginLost, Tokens, log_out, renew
+from hermes.credentials.pool import Credential
 from hermes.providers.token_endpoint import TokenReply, ask_token
 
 NOW = 1_700_000_000.0
@@ -179,6 +180,10 @@ def test_a_login_that_was_logged_out_of_is_not_renewed(tmp_path: Path) -> None:
     path, login = login_in(tmp_path)
     issuer = Issuer()
     assert log_out(path, login, NOW) and not log_out(path, login, NOW)
+    with pytest.raises(LoginLost, match="work of openai is logged out"):
+        renew(path, login, issuer, lambda: NOW)
+    used = Credential(id=login.id, label=login.label, secret="key-0", provider=login.provider, source="manual")
+    write_marks(path, [used], NOW)  # by a process whose last request was just accepted
     with pytest.raises(LoginLost, match="work of openai is logged out"):
         renew(path, login, issuer, lambda: NOW)
     assert issuer.asked == [] and "refresh-0" not in path.read_text()

@@ -132,7 +132,8 @@ def _lock(path: Path, login: Login) -> Path:
 
 def _entry(path: Path, login: Login) -> dict[str, Any]:
     entry = change_entry(path, login.provider, login.id, dict)
-    if entry is not None and entry.get("last_error_reason") == "logged_out" and not entry.get("refresh_token"):
+    # by what it holds: a process that still used its key may have taken the mark away
+    if entry is not None and entry.get("token_url") and not any(entry.get(name) for name in SECRET_FIELDS):
         raise LoginLost(f"{login.label or login.id} of {login.provider} is logged out. {_again(login)}")
     if entry is None or not entry.get("refresh_token") or not entry.get("token_url"):
         raise LoginLost(
