@@ -11,6 +11,7 @@ import pytest
 from hermes.cli.kanban_parts import open_board_of
 from hermes.cli.options import GlobalOptions, open_sources
 from hermes.kanban.budgets import share_of
+from hermes.kanban.planning import PLANNED_BY
 from hermes.testing.scripted import reply
 from hermes.testing.server import serve_in_thread
 from tests.cli.conftest import Ran
@@ -70,8 +71,14 @@ def test_an_idea_without_money_is_put_off_and_counts_as_no_failed_plan(
         board.spend(paid, usd=0.5, tokens=0, final=True)
     ran = hermes("-m", "test-model", "kanban", "decompose", card)
     assert ran.code == 75 and card in ran.err
-    told = hermes("kanban", "events", card, "--json").out
-    assert "decompose_put_off" in told and "decompose_failed" not in told
+    other = hermes("kanban", "create", "two", "--triage", "-q").out.strip()
+    with open_board_of(open_sources(GlobalOptions())).board as board:
+        assert board.lead(f"{PLANNED_BY}{other}", "process 1", token=None, ttl=60.0)[0]
+    ran = hermes("-m", "test-model", "kanban", "decompose", other)
+    assert ran.code == 1 and "is being planned by process 1" in ran.err
+    for idea, reason in ((card, "budget"), (other, "planning")):
+        told = hermes("kanban", "events", idea, "--json").out
+        assert "decompose_put_off" in told and f'"{reason}"' in told and "decompose_failed" not in told
 
 
 def test_a_goal_with_nothing_configured_stays_and_says_what_to_do(hermes: Callable[..., Ran]) -> None:

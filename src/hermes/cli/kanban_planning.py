@@ -201,8 +201,12 @@ def _each(
 def _note_failure(opened: OpenedBoard, card: Card, error: OperatorError | UsageError) -> None:
     """Whoever serves the board reads from it whether to try again, and when."""
     said = str(error)[:400]
-    if isinstance(error, TryLater):
-        reason = "budget" if isinstance(error, BudgetSpent) else "cooldown"
+    if isinstance(error, TryLater | StillRunning):
+        reason = (
+            "planning" if isinstance(error, StillRunning)
+            else "budget" if isinstance(error, BudgetSpent)
+            else "cooldown"
+        )  # fmt: skip
         opened.board.note(PLAN_PUT_OFF, author=PLANNER, card=card.id, reason=reason, error=said)
     elif not isinstance(error, MoveRefused):
         opened.board.note(PLAN_FAILED, author=PLANNER, card=card.id, error=said)
