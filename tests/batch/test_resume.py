@@ -15,10 +15,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.batch.folder import RunFolder
 from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.batch.settings import BatchSettings
 from hermes.batch.summary import StopCause
-from hermes.core.errors import OperatorError, UsageError
+from hermes.core.errors import OperatorError, TryLater, UsageError
 from tests.batch.fakes import Desk, FakeEngine, answered, failed, prompts
 
 pytestmark = pytest.mark.anyio
@@ -303,3 +304,12 @@ async def test_an_interrupt_before_the_first_row_leaves_all_pending(desk: Desk) 
     assert await desk.start(FakeEngine(script)) == 130
     assert desk.said[-1].startswith("kept 0 rejected 0 failed 0 pending 3 of 3")
     assert await desk.start(FakeEngine(), resume=True) == 0
+
+
+def test_a_lock_that_a_refused_start_has_just_removed_is_held_by_nobody(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "r")
+    with open(tmp_path / "removed", "wb") as file:
+        os.unlink(file.name)
+        folder.lock_path = Path(f"/proc/self/fd/{file.fileno()}")  # what had been opened before it was removed
+        with pytest.raises(TryLater, match="Start it again"), folder.locked():
+            pytest.fail("two could hold it")

@@ -240,6 +240,8 @@ class RunFolder:
                 raise TryLater(
                     f"run {self.run_name!r} is being worked on by {owner}. Wait for it, or take another --run_name."
                 ) from None
+            if os.fstat(file).st_nlink == 0:  # removed by a start that was refused, between the two calls above
+                raise TryLater(f"another start of run {self.run_name!r} has just been refused. Start it again.")
             with write_errors(self.path):
                 os.ftruncate(file, 0)
                 os.pwrite(file, _owner().encode(), 0)
