@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hermes.batch.announcing import announced_runs
+from hermes.batch.announcing import announced, announced_runs
 from hermes.batch.folder import RunFolder
 from hermes.batch.listing import run_state
 from hermes.batch.steering import change_wish, is_held
@@ -222,3 +222,16 @@ def test_a_paused_batch_run_stays_paused_and_a_killed_one_is_forgotten(place: Pl
         run.wait()
         assert list(home.run_dir.glob("batch-*.json")) and announced_runs(home.run_dir) == []
         assert not list(home.run_dir.glob("batch-*.json"))
+
+
+def test_a_batch_run_that_does_not_end_in_time_is_told_of_all_the_same(tmp_path: Path) -> None:
+    home, folder, aside = (
+        find_home({"HERMES_HOME": str(tmp_path / "h")}),
+        RunFolder(tmp_path / "data", "first"),
+        Aside(),
+    )
+    home.prepare(home.run_dir)
+    with folder.locked(), announced(home.run_dir, folder, [], []):
+        with pytest.raises(OperatorError, match=r"batch run first .* has not ended within 0 s"):
+            stop_runs(home, aside, lambda line: None, ends=0.0)
+    assert [run.run_name for _, run in aside.runs] == ["first"]

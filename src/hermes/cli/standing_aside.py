@@ -126,16 +126,16 @@ def stop_runs(home: Home, aside: Aside, say: Say, ends: float = RUN_ENDS) -> Non
     """
     for profile, run in _runs(home):
         wish = change_wish(run.folder, lambda before: msgspec.structs.replace(before, stop=True))
+        more = (f"--num_workers={wish.workers}",) if wish.workers is not None else ()
+        if wish.paused:
+            say(f"the batch run {run.run_name} was paused and stays as it is: {_again(run)}")
+        else:  # before it has ended: whoever loses patience is told of it too
+            aside.runs.append((profile, msgspec.structs.replace(run, after=(*run.after, *more))))
         until = time.monotonic() + ends
         while is_held(run.folder):
             if time.monotonic() >= until:
                 raise OperatorError(f"the batch run {run.run_name} in {run.data_dir} has not ended within {ends:g} s.")
             time.sleep(0.1)
-        if wish.paused:
-            say(f"the batch run {run.run_name} was paused and stays as it is: {_again(run)}")
-            continue
-        more = (f"--num_workers={wish.workers}",) if wish.workers is not None else ()
-        aside.runs.append((profile, msgspec.structs.replace(run, after=(*run.after, *more))))
 
 
 def _again(run: Announced) -> str:
