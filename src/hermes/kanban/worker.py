@@ -38,7 +38,7 @@ from hermes.runtime.runtime import Runtime
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
 
-__all__ = ["Shift", "system_text"]
+__all__ = ["Shift", "reminders", "system_text"]
 
 #: How often a worker that stops without ending its card is reminded.
 REMINDERS = 2
@@ -75,7 +75,7 @@ def system_text(card: Card) -> str:
     ]
     if card.workspace_kind == "worktree":
         lines.append("You work in a git worktree on a branch of your card: commit your work there before you complete.")
-    if card.goal_mode and card.step != "review":
+    if _pursues(card):
         lines.append(
             "The card is a goal: work towards it step by step. Whenever you stop before it is completed or blocked you "
             f"are sent on, up to {card.goal_max_turns or GOAL_TURNS} times."
@@ -86,6 +86,18 @@ def system_text(card: Card) -> str:
             "what is missing if not. Do not do the work yourself."
         )
     return "\n".join(lines)
+
+
+def _pursues(card: Card) -> bool:
+    return card.goal_mode and card.step != "review"
+
+
+def reminders(card: Card) -> tuple[int, str]:
+    """How often a worker that stops before its card has ended is sent on, and the words with `{card}` and `{left}`.
+
+    Who judges a goal is reminded as for any card: it is not to do the work.
+    """
+    return (card.goal_max_turns or GOAL_TURNS, _ONWARD) if _pursues(card) else (REMINDERS, _REMINDER)
 
 
 class Shift:
@@ -256,7 +268,7 @@ class Shift:
 
     async def _to_the_end(self, runtime: Runtime, task: Task, card: Card) -> ExitNote:
         reminded = 0
-        most = (card.goal_max_turns or GOAL_TURNS) if card.goal_mode else REMINDERS
+        most, text = reminders(card)
         while True:
             result = await runtime.result(task)
             if await self._has_ended():
@@ -266,7 +278,6 @@ class Shift:
                 return _note_of(result)
             reminded += 1
             self._say("stopped without completing or blocking its card, and is reminded")
-            text = _ONWARD if card.goal_mode else _REMINDER
             refused = await runtime.control.continue_task(task, text.format(card=card.id, left=most - reminded))
             if isinstance(refused, str):
                 return ExitNote(code=0, error=refused)
