@@ -343,10 +343,12 @@ def test_a_closed_stream_is_nothing_and_no_file_takes_its_place(program: Program
 
 
 def test_rows_are_exported_into_a_pipe(program: Program) -> None:
-    assert program.batch(f"--dataset_file={program.dataset(2)}", "--run_name=first").code == 0
+    dataset = program.dataset('{"prompt": "го 🎉"}\n{"prompt": "prompt 1"}\n'.encode())
+    assert program.batch(f"--dataset_file={dataset}", "--run_name=first").code == 0
+    program.environ["PYTHONIOENCODING"] = "ascii"  # lines of JSON are UTF-8 all the same
     ran = program.run("batch", "export", "first", "--to", "openai", "--out", "-")
     rows = [json.loads(line) for line in ran.out.splitlines()]
-    assert ran.code == 0 and [row["messages"][0]["content"] for row in rows] == ["prompt 0", "prompt 1"]
+    assert ran.code == 0 and [row["messages"][0]["content"] for row in rows] == ["го 🎉", "prompt 1"]
     assert "2 rows of openai" in ran.err and not (program.folder / "-").exists()
     refused(program.run("batch", "export", "first", "--to", "parquet", "--out", "-"), 2, "parquet needs a file")
 

@@ -3,7 +3,7 @@ flags and prints counts; the work is done by `hermes.batch.export` and `hermes.b
 
 from __future__ import annotations
 
-import sys
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -92,10 +92,10 @@ def _to_stdout(source: RunSource, format_name: str, given: dict[str, Any], as_js
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "rows.jsonl"
         report = msgspec.structs.replace(export_run(source, format_name, path, _export_options(given)), path=Path("-"))
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                sys.stdout.write(line)
-    sys.stdout.flush()
+        out = click.get_binary_stream("stdout")  # UTF-8, whatever the terminal shows: it is a file that is printed
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, out)
+        out.flush()
     click.echo(encode_json(report).decode() if as_json else "\n".join(_lines(report)), err=True)
 
 
