@@ -4,6 +4,7 @@ flags and prints counts; the work is done by `hermes.batch.export` and `hermes.b
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -92,7 +93,7 @@ def _to_stdout(source: RunSource, format_name: str, given: dict[str, Any], as_js
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "rows.jsonl"
         report = msgspec.structs.replace(export_run(source, format_name, path, _export_options(given)), path=Path("-"))
-        out = click.get_binary_stream("stdout")  # UTF-8, whatever the terminal shows: it is a file that is printed
+        out = sys.stdout.buffer  # UTF-8, whatever the terminal shows: it is a file that is printed
         with path.open("rb") as file:
             shutil.copyfileobj(file, out)
         out.flush()
