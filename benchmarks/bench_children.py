@@ -28,7 +28,7 @@ from hermes.core.messages import Assistant, User, plain_text
 from hermes.core.model import ModelProfile, ModelRequest
 from hermes.providers.http import HttpSession
 from hermes.providers.openai_chat import Endpoint, OpenAIChat
-from hermes.runtime.runtime import tune_collector
+from hermes.runtime.runtime import tune_interpreter
 
 SETTINGS = {"delegation.max_concurrent_children": 1000, "agent.max_turns": 100_000}
 
@@ -86,7 +86,7 @@ async def bare(base_url: str, recorded: Path, count: int) -> dict[str, Any]:
                         pass
 
         await child()
-        tune_collector()
+        tune_interpreter()
         async with peak_memory() as seen:
             used, began = Usage(), time.perf_counter()
             async with anyio.create_task_group() as group:
@@ -101,7 +101,7 @@ async def ours(base_url: str, count: int) -> dict[str, Any]:
     with scratch() as folder:
         async with runtime(folder, base_url, SETTINGS) as assembly:
             await _delegate(assembly, folder, 1)
-            tune_collector()
+            tune_interpreter()
             async with peak_memory() as seen:
                 used, began = Usage(), time.perf_counter()
                 await _delegate(assembly, folder, count)
@@ -141,6 +141,7 @@ async def talk(base_url: str, count: int) -> dict[str, Any]:
             for number in range(20):
                 await tick(number)
             quiet = statistics.median(waits)
+            tune_interpreter(attended=True)
             await session.exchange(f"start {count} async")
             waits.clear()
             number = 1000

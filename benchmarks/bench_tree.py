@@ -39,7 +39,7 @@ from hermes.core.model import (
 from hermes.core.scope import CallKey
 from hermes.core.tools import CallContext
 from hermes.delegation.policy import ChildOrder
-from hermes.runtime.runtime import tune_collector
+from hermes.runtime.runtime import tune_interpreter
 from hermes.runtime.task import Task
 from hermes.testing.scripted import EndlessModel, call, first_user_text, hang, reply
 
@@ -112,7 +112,7 @@ async def wide(mode: str, count: int) -> dict[str, Any]:
             parent = (await assembly.runtime.open_session(spec)).task
             parent.hushed = True  # what is measured ends before the reports are read
             await anyio.sleep(0.1)
-            tune_collector()
+            tune_interpreter()
             async with peak_memory() as seen:
                 began = time.perf_counter()
                 tasks = await _spawn(assembly, parent, count)
@@ -201,7 +201,7 @@ async def levels() -> dict[str, Any]:
     with scratch() as folder:
         async with runtime(folder, "", settings, model=model) as assembly:
             spec, _ = conversation_spec(assembly, goal="root", interactive=False, workspace=str(folder))
-            tune_collector()
+            tune_interpreter()
             began = time.perf_counter()
             result = await assembly.runtime.result(await assembly.runtime.start(spec))
             wall = time.perf_counter() - began

@@ -22,7 +22,7 @@ from hermes.compose import Assembly, Parts, open_runtime
 from hermes.config import find_home, load
 from hermes.core.model import Model
 from hermes.credentials import Endpoint
-from hermes.runtime.runtime import tune_collector
+from hermes.runtime.runtime import tune_interpreter
 
 __all__ = ["HERE", "MODEL", "Usage", "model_process", "part", "peak_bytes", "peak_memory", "runtime", "scratch"]
 
@@ -76,7 +76,7 @@ async def runtime(
     endpoint = Endpoint(provider="custom", base_url=base_url, api_key="", key_source="none", model=MODEL)
     parts = Parts(loaded=loaded, endpoint=endpoint, model=model, environ={"PATH": os.environ["PATH"]}, **more)
     async with open_runtime(parts) as assembly:
-        tune_collector()
+        tune_interpreter()
         yield assembly
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.core.errors import StoreError
+from hermes.core.errors import OwnershipLost, StoreError
 from hermes.store import reading
 from hermes.store.database import begin, open_writer
 from hermes.store.memory import MemoryStore
@@ -21,6 +21,7 @@ from hermes.store.ops import (
     CallStarted,
     ConsumeDelivery,
     EndTask,
+    Fence,
     MarkInbox,
     Op,
     PutDelivery,
@@ -132,3 +133,53 @@ def test_grouped_alone_and_in_memory_end_alike(tmp_path: Path, seed: int) -> Non
     finally:
         grouped.close()
         alone.close()
+
+
+def crowd(count: int) -> list[Unit]:
+    """Units of `count` tasks, as a crowd of children writes them; a call now and then stands twice."""
+    found = [Unit(ops=(AddSession(row=session()), AddTask(row=task())))]
+    for number in range(count):
+        name = f"c{number}"
+        begun = CallStarted(task_id=name, position=1, index=0, name="terminal", at=float(number))
+        ended = CallEnded(task_id=name, position=1, index=0, name="terminal", at=number + 1.0, result=b"%d" % number)
+        ops: list[Op] = [
+            AddTask(row=child(name, number)),
+            entry(0, name),
+            entry(1, name),
+            event(number, body=b"%d" % number),
+        ]
+        ops += [begun] * (1 + number % 3) + [ended] * (number % 4) + [PutDelivery(row=delivery(name))] * (number % 2)
+        found.append(Unit(ops=tuple(ops)))
+        found.append(Unit(ops=(entry(2, name),), fences=(fence(name),)))
+    return found
+
+
+@pytest.mark.parametrize("count", [7, 8, 63, 64, 65, 201])
+def test_a_crowd_in_wide_statements_ends_as_one_by_one(tmp_path: Path, count: int) -> None:
+    grouped, alone = open_writer(tmp_path / "a.db"), open_writer(tmp_path / "b.db")
+    try:
+        units = crowd(count)
+        assert commit_units(grouped, units[: count + 1], lock) == {}
+        assert commit_units(grouped, units[count + 1 :], lock) == {}
+        for unit in units:
+            assert commit_units(alone, [unit], lock) == {}
+        found = everything(grouped)
+        assert found == everything(alone)
+        assert len(found["tasks"]) == count + 1 and len(found["entries"]) == 3 * count
+    finally:
+        grouped.close()
+        alone.close()
+
+
+def test_a_lost_fence_in_a_crowd_costs_its_own_unit(tmp_path: Path) -> None:
+    db = open_writer(tmp_path / "a.db")
+    try:
+        units = crowd(100)
+        commit_units(db, units, lock)
+        later = [Unit(ops=(entry(3, f"c{number}"),), fences=(fence(f"c{number}"),)) for number in range(100)]
+        later[70] = Unit(ops=(entry(3, "c70"),), fences=(Fence(task_id="c70", owner="o1", epoch=2),))
+        errors = commit_units(db, later, lock)
+        assert list(errors) == [70] and isinstance(errors[70], OwnershipLost)
+        assert db.execute("SELECT count(*) FROM entries WHERE position = 3").fetchone() == (99,)
+    finally:
+        db.close()

@@ -9,10 +9,11 @@ import threading
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from hermes.core.errors import StoreBusy, StoreError, StoreFull
-from hermes.store.commit import BATCH_ROWS
+from hermes.store.commit import BATCH_ROWS, WOKEN
 from hermes.store.ops import Unit
 from hermes.store.sqlite import open_store
 from hermes.testing.clock import VirtualClock
@@ -65,6 +66,31 @@ async def test_one_turn_of_the_loop_is_one_batch(tmp_path: Path) -> None:
     await tickets[0].wait()
     assert all(ticket.done for ticket in tickets)
     assert hold.total == before + 1 and hold.count == 0
+    await store.close()
+
+
+async def test_who_has_a_person_waiting_goes_on_first_and_the_others_a_few_at_a_time(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "runtime.db")
+    went: list[str] = []
+    turns: list[int] = []
+
+    async def write(name: str, written: Unit) -> None:
+        await store.submit(written).wait()
+        went.append(name)
+
+    async def count() -> None:
+        while len(went) <= 100:
+            before = len(went)
+            await anyio.lowlevel.checkpoint()
+            turns.append(len(went) - before)
+
+    async with anyio.create_task_group() as group:
+        for number in range(100):
+            group.start_soon(write, f"child {number}", unit(entry(number)))
+        group.start_soon(write, "person", Unit(ops=(entry(100),), urgent=True))
+        group.start_soon(count)
+    assert went == ["person", *(f"child {number}" for number in range(100))]
+    assert max(turns) <= WOKEN + 1
     await store.close()
 
 

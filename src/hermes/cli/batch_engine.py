@@ -35,7 +35,7 @@ from hermes.credentials import is_local
 from hermes.credentials.redact import Redactor
 from hermes.providers.catalog import Catalog
 from hermes.runtime.budgets import unknown_price
-from hermes.runtime.runtime import tune_collector
+from hermes.runtime.runtime import tune_interpreter
 from hermes.runtime.spec import ModelChoice
 
 __all__ = ["BatchEngine"]
@@ -105,7 +105,7 @@ class BatchEngine:
             state_root=RunFolder(self._data_dir, settings.run_name).state,
         )
         async with open_runtime(parts) as assembly:
-            tune_collector()
+            tune_interpreter()
             self._assembly = assembly
             self._say(describe_source(assembly))
             try:

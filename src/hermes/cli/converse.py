@@ -21,7 +21,7 @@ from hermes.cli.options import Sources, listened
 from hermes.cli.reaching import take_from_host
 from hermes.cli.taped import tell_tape
 from hermes.compose import Assembly, open_runtime
-from hermes.runtime.runtime import tune_collector
+from hermes.runtime.runtime import tune_interpreter
 
 __all__ = ["converse"]
 
@@ -39,7 +39,7 @@ async def converse(wish: Wish, screen: Any = None) -> int:
     parts = parts_of(sources, wish.record, wish.replay)
     session, hosted = await take_from_host(sources, wish.resume) if wish.resume else ("", False)
     async with open_runtime(parts) as assembly:
-        tune_collector()
+        tune_interpreter(attended=True)
         composer, given = _composer(assembly, wish.face.face, screen)
         chat = Chat(
             assembly,

@@ -21,7 +21,7 @@ from hermes.cli.options import Sources, home_of, open_sources, options_of
 from hermes.cli.reaching import host_log, stop_host
 from hermes.compose import Parts, bell_of, open_runtime, rung
 from hermes.runtime.host import Host
-from hermes.runtime.runtime import tune_collector
+from hermes.runtime.runtime import tune_interpreter
 from hermes.store.hosting import HOST, HostInfo, HostLock, host_alive, host_info, stop_requested
 
 __all__ = ["host"]
@@ -79,7 +79,7 @@ async def _serve(sources: Sources, lock: HostLock) -> int:
 
 async def _work(parts: Parts, home: Path, lock: HostLock) -> None:
     async with open_runtime(parts) as assembly, bell_of(parts, HOST) as bell:
-        tune_collector()
+        tune_interpreter()
         supervisor = assembly.runtime.supervisor
         info = HostInfo(pid=os.getpid(), owner=supervisor.owner, started_at=time.time())
         await anyio.to_thread.run_sync(lock.say, info)

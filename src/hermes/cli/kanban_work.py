@@ -35,7 +35,7 @@ from hermes.kanban.launching import TOLD
 from hermes.kanban.run_process import ExitNote, RunFiles, end_own_commands
 from hermes.kanban.seat import Seat, seat_from
 from hermes.kanban.worker import Shift
-from hermes.runtime.runtime import tune_collector
+from hermes.runtime.runtime import tune_interpreter
 from hermes.runtime.spec import TaskSpec
 
 __all__ = ["work"]
@@ -118,7 +118,7 @@ async def _work(
         with anyio.CancelScope() as scope:
             group.start_soon(_signals, scope)
             async with open_runtime(parts) as assembly:
-                tune_collector()
+                tune_interpreter()
                 spec_of = partial(_spec, assembly, options.toolsets, view.task)
                 _narrate(assembly)
                 note = await shift.work(assembly.runtime, assembly.recovery, view, place, spec_of, bench)

@@ -36,7 +36,7 @@ from hermes.core.result import TaskResult
 from hermes.delegation.report import workspace_line
 from hermes.runtime.denials import Denials, denied_note
 from hermes.runtime.rows import stored_spec
-from hermes.runtime.runtime import tune_collector
+from hermes.runtime.runtime import tune_interpreter
 from hermes.runtime.spec import TaskSpec
 from hermes.runtime.task import Task
 
@@ -131,7 +131,7 @@ class OneShot:
         async with open_runtime(self._parts) as assembly:
             self._assembly = assembly
             self._output.hide(assembly.redactor.text)
-            tune_collector()
+            tune_interpreter()
             spec, notes = await self._spec(assembly)
             unpriced = price_note(assembly, spec)
             self._announce(assembly, notes)

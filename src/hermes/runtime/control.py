@@ -209,7 +209,7 @@ class Control:
             first = task.history is None or task.history.last is None
             title = " ".join(row.text.split())[:80] if first and not task.inbox.follow_ups else None
             ops.append(TouchSession(session_id=task.scope.session_id, updated_at=row.created_at, title=title))
-        ticket = self._supervisor.store.submit(Unit(ops=tuple(ops)))
+        ticket = self._supervisor.store.submit(Unit(ops=tuple(ops), urgent=True))
         task.emit(ControlReceived(receipt=receipt, verb=verb, text=row.text, sender=sender))
         await ticket.wait()
 

@@ -70,9 +70,8 @@ class TaskJournal:
 
     def _submit(self, ops: list[Op]) -> Pending:
         task = self._task
-        return self._store.submit(
-            Unit(ops=tuple(ops), fences=(Fence(task_id=task.id, owner=task.owner, epoch=task.epoch),))
-        )
+        fence = Fence(task_id=task.id, owner=task.owner, epoch=task.epoch)
+        return self._store.submit(Unit(ops=tuple(ops), fences=(fence,), urgent=task.spec.interactive))
 
     def _entry(self, position: int, entry: Entry) -> AddEntry:
         body = self._results.pop((entry.position, entry.index), None) if isinstance(entry, ToolResult) else None

@@ -270,10 +270,12 @@ class Fence(Row, frozen=True, kw_only=True, gc=False):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Operations that stand or fall together, in order, and the fences that must hold."""
+    """Operations that stand or fall together, in order, and the fences that must hold. `urgent`: a person waits for
+    what comes of it, so whoever waits for its outcome goes on before others."""
 
     ops: tuple[Op, ...]
     fences: tuple[Fence, ...] = ()
+    urgent: bool = False
 
 
 class Ticket(Protocol):
