@@ -9,7 +9,6 @@ and knows neither threads nor the event loop.
 from __future__ import annotations
 
 import hashlib
-import re
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -54,13 +53,11 @@ from hermes.store.ops import (
     Unit,
 )
 from hermes.store.refusals import consumed, duplicate, lost, not_adopted, unfit
+from hermes.store.wide import insert_wide, widened
 
 __all__ = ["columns", "commit_units", "prompt_hash"]
 
 _Params = tuple[Any, ...]
-
-#: The row of an insertion.
-_VALUES = re.compile(r"(?<=VALUES )(\([^)]*\))")
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -212,32 +209,17 @@ _STEPS: dict[type[Any], _Step] = {
     DeleteSession: _Step(20, DELETE, lambda op: (op.session_id,)),
     SetTaskSpec: _Step(21, "UPDATE tasks SET spec = ?2 WHERE task_id = ?1", astuple),
 }
-
-
-def _widened(sql: str, width: int) -> str:
-    """The same insertion of so many rows."""
-    head, row, tail = _VALUES.split(sql)
-    return f"{head}{', '.join([row] * width)}{tail}"
-
-
 _ADD_TASK = _STEPS[AddTask].order
 _ALONE = frozenset(_STEPS[kind].order for kind in (AdoptTasks, ReopenTask, DeleteSession))
 _ORDERED = sorted(
     {step.order: step for step in [*_STEPS.values(), *(s.first for s in _STEPS.values() if s.first)]}.items()
 )
 
-#: Rows that one statement takes. SQLite works without the interpreter lock and has to win it back after each statement:
-#: beside a busy loop two thousand rows one by one took 400 ms, of which 30 ms were work.
-_WIDTHS = (64, 8)
-_WIDE = {
-    order: [(width, _widened(step.sql, width)) for width in _WIDTHS] for order, step in _ORDERED if "VALUES" in step.sql
-}
-_FENCES = {
-    width: "WITH fence (task_id, owner, epoch) AS (VALUES "
-    + ", ".join(["(?, ?, ?)"] * width)
-    + ") SELECT count(*) FROM fence JOIN tasks USING (task_id, owner, epoch)"
-    for width in _WIDTHS
-}
+_WIDE = {order: widened(step.sql) for order, step in _ORDERED}
+_FENCES = widened(
+    "WITH fence (task_id, owner, epoch) AS (VALUES (?, ?, ?)) "
+    "SELECT count(*) FROM fence JOIN tasks USING (task_id, owner, epoch)"
+)
 
 #: Errors that a value of the unit itself causes; every other error of SQLite means the file or the disk.
 _OWN = (
@@ -289,10 +271,10 @@ def _grouped(units: Sequence[Unit | EventRow]) -> list[list[_Params]] | None:
 
 def _fences_hold(db: sqlite3.Connection, fences: Collection[Fence]) -> bool:
     left = [(fence.task_id, fence.owner, fence.epoch) for fence in fences]
-    for width in _WIDTHS:
+    for width, sql in _FENCES:
         while len(left) >= width:
             some, left = left[:width], left[width:]
-            if db.execute(_FENCES[width], tuple(chain.from_iterable(some))).fetchone() != (width,):
+            if db.execute(sql, tuple(chain.from_iterable(some))).fetchone() != (width,):
                 return False
     return all(db.execute(_FENCE, fence).fetchone() for fence in left)
 
@@ -321,22 +303,12 @@ def _apply_run(db: sqlite3.Connection, units: Sequence[Unit | EventRow]) -> bool
     if groups is None:
         return False
     for order, step in _ORDERED:
-        rows = _in_wide_statements(db, order, groups[order])
+        rows = insert_wide(db, _WIDE[order], groups[order])
         if rows:
             changed = db.executemany(step.sql, rows).rowcount
             if step.must_change and changed < len(rows):
                 return False
     return _fences_hold(db, {fence for unit in units if isinstance(unit, Unit) for fence in unit.fences})
-
-
-def _in_wide_statements(db: sqlite3.Connection, order: int, rows: list[_Params]) -> list[_Params]:
-    """Insert rows many at a time; returns those that are left."""
-    at = 0
-    for width, sql in _WIDE.get(order, ()):
-        while len(rows) - at >= width:
-            db.execute(sql, tuple(chain.from_iterable(rows[at : at + width])))
-            at += width
-    return rows[at:] if at else rows
 
 
 def _apply_op(db: sqlite3.Connection, op: Op) -> None:
