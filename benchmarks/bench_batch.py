@@ -14,14 +14,14 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import aiohttp
 import anyio
-from figures import Figure, Options, options, show
+from figures import Figure, Options, run
 from stage import MODEL, Usage, model_process, part, peak_bytes, runtime, scratch
 
 from hermes.batch.execute import RuntimeEngine
@@ -305,13 +305,5 @@ async def run_part(name: str, base_url: str, rows: str, *more: str) -> dict[str,
     return await ours(base_url, int(rows), Path(more[0]) if more else None)
 
 
-def main(arguments: Sequence[str]) -> None:
-    if arguments[:1] == ["--part"]:
-        print(json.dumps(anyio.run(run_part, *arguments[1:])))
-        return
-    given = options(__doc__)
-    show(figures(given), sys.stdout, as_json=given.json)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(__doc__, figures, run_part, sys.argv[1:])

@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 from bench_batch import LATENCY, Instant, bare, ours
-from figures import Figure, Options, options, show
+from figures import Figure, Options, run
 from stage import model_process, part, peak_bytes, scratch
 
 from hermes.batch.job import JobOptions, run_job
@@ -111,13 +109,5 @@ async def run_part(name: str, base_url: str, rows: str, *more: str) -> dict[str,
     return await ours(base_url, int(rows), Path(more[1]) if name == "record" else None, int(more[0]))
 
 
-def main(arguments: Sequence[str]) -> None:
-    if arguments[:1] == ["--part"]:
-        print(json.dumps(anyio.run(run_part, *arguments[1:])))
-        return
-    given = options(__doc__)
-    show(figures(given), sys.stdout, as_json=given.json)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(__doc__, figures, run_part, sys.argv[1:])

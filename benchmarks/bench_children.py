@@ -12,13 +12,12 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anyio
-from figures import Figure, Options, options, show
+from figures import Figure, Options, run
 from provider_script import TURNS
 from stage import MODEL, Usage, model_process, part, peak_memory, runtime, scratch
 
@@ -214,13 +213,5 @@ async def run_part(name: str, base_url: str, *more: str) -> dict[str, Any]:
     return await (ours if name == "ours" else talk)(base_url, int(more[0]))
 
 
-def main(arguments: Sequence[str]) -> None:
-    if arguments[:1] == ["--part"]:
-        print(json.dumps(anyio.run(run_part, *arguments[1:])))
-        return
-    given = options(__doc__)
-    show(figures(given), sys.stdout, as_json=given.json)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(__doc__, figures, run_part, sys.argv[1:])

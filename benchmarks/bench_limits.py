@@ -7,16 +7,15 @@ at once, exponential back-off, three attempts. Figures count from the first refu
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio
-from figures import Figure, Options, options, show
+from figures import Figure, Options, run
 from stage import MODEL, model_process, part, scratch
 
 from hermes.compose import Parts
@@ -178,13 +177,5 @@ async def run_part(base_url: str, policy: str, keys: str, tasks: str, turns: str
     return await measure(base_url, policy, int(keys), int(tasks), int(turns))
 
 
-def main(arguments: Sequence[str]) -> None:
-    if arguments[:1] == ["--part"]:
-        print(json.dumps(anyio.run(run_part, *arguments[1:])))
-        return
-    given = options(__doc__)
-    show(figures(given), sys.stdout, as_json=given.json)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(__doc__, figures, run_part, sys.argv[1:])

@@ -6,16 +6,14 @@ The tool is called as the loop calls it, through the gate; its time is taken aro
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import msgspec
-from figures import Figure, Options, options, show
+from figures import Figure, Options, run
 from stage import model_process, part, runtime, scratch
 
 from hermes.compose import Assembly, conversation_spec
@@ -95,13 +93,5 @@ async def run_part(base_url: str, running: str, spawns: str) -> dict[str, Any]:
     return await measure(base_url, int(running), int(spawns))
 
 
-def main(arguments: Sequence[str]) -> None:
-    if arguments[:1] == ["--part"]:
-        print(json.dumps(anyio.run(run_part, *arguments[1:])))
-        return
-    given = options(__doc__)
-    show(figures(given), sys.stdout, as_json=given.json)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(__doc__, figures, run_part, sys.argv[1:])

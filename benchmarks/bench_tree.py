@@ -15,13 +15,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Self
 
 import anyio
-from figures import Figure, Options, options, show
+from figures import Figure, Options, run
 from stage import part, peak_memory, runtime, scratch
 
 from hermes.compose import Assembly, conversation_spec
@@ -264,13 +264,5 @@ async def run_part(name: str, *more: str) -> dict[str, Any]:
     return await levels()
 
 
-def main(arguments: Sequence[str]) -> None:
-    if arguments[:1] == ["--part"]:
-        print(json.dumps(anyio.run(run_part, *arguments[1:])))
-        return
-    given = options(__doc__)
-    show(figures(given), sys.stdout, as_json=given.json)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(__doc__, figures, run_part, sys.argv[1:])

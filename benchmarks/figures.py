@@ -6,12 +6,15 @@ It judges nothing beyond "ok" and "OVER": a benchmark is not a test, and its exi
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TextIO
 
+import anyio
 import msgspec
 
-__all__ = ["Figure", "Options", "options", "show"]
+__all__ = ["Figure", "Options", "options", "run", "show"]
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,3 +67,18 @@ def show(figures: Iterable[Figure], to: TextIO, *, as_json: bool = False) -> Non
         bar = "" if figure.bar is None else f"{figure.bar:g} {figure.unit}"
         measured = f"{figure.measured:.3g} {figure.unit}"
         to.write(f"{figure.name:{width}}  {bar:>10}  {measured:>10}  {figure.verdict:4}  {figure.note}".rstrip() + "\n")
+
+
+def run(
+    description: str | None,
+    figures: Callable[[Options], Iterable[Figure]],
+    part: Callable[..., Awaitable[object]],
+    arguments: Sequence[str],
+) -> None:
+    """Be a benchmark of several processes: `--part NAME …` is one of them and prints what it found as JSON, anything
+    else measures and shows the figures."""
+    if arguments[:1] == ["--part"]:
+        sys.stdout.write(json.dumps(anyio.run(part, *arguments[1:])) + "\n")
+        return
+    given = options(description)
+    show(figures(given), sys.stdout, as_json=given.json)

@@ -18,6 +18,7 @@ import msgspec
 from hermes.batch.folder import RunFolder, write_errors
 from hermes.core.codec import encode_json
 from hermes.core.errors import OperatorError
+from hermes.store import filelock
 
 __all__ = ["Status", "Wish", "change_wish", "forget", "is_held", "read_status", "read_wish", "write_status"]
 
@@ -68,18 +69,7 @@ def status_path(folder: RunFolder) -> Path:
 
 def is_held(folder: RunFolder) -> bool:
     """Whether a living process works on the run."""
-    try:
-        file = os.open(folder.lock_path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        # Shared, so that two that look at once do not take each other for the owner.
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
+    return bool(filelock.is_held(folder.lock_path))
 
 
 def read_wish(folder: RunFolder) -> Wish:

@@ -140,28 +140,14 @@ class ProcessLauncher:
         Raises:
             OperatorError: lock or log cannot be written, or nothing can be started.
         """
-        log = self.log_path(claimed.card.id)
         lock = files.take(claimed.claim.run_id)
+        command = [*self._options, "-p", profile, "kanban", "work", claimed.card.id]
         try:
-            log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            bound_log(log, self._log_bytes)
-            with open(log, "ab") as out:
-                os.chmod(log, 0o600)
-                popen = Outliving(
-                    [*self._program, *self._options, "-p", profile, "kanban", "work", claimed.card.id],
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    cwd=self._root,
-                    env=self.variables(claimed, profile),
-                    start_new_session=True,
-                    pass_fds=(lock,),
-                )
+            return self._start(claimed.card.id, command, self.variables(claimed, profile), (lock,))
         except OSError as error:
             raise OperatorError(f"the worker of {claimed.card.id} could not be started ({error})") from error
         finally:
             os.close(lock)
-        return _Process(popen)
 
     def plan(self, card: Card) -> Started:
         """Start the process that plans a card, as this program's own profile.
@@ -169,25 +155,33 @@ class ProcessLauncher:
         Raises:
             OperatorError: its log cannot be written, or nothing can be started.
         """
-        log = self.log_path(card.id)
         known = {name: value for name, value in self._environ.items() if name not in _OWN}
-        board = ("kanban", "--board", self._location.slug)
+        command = [*self._planner, "kanban", "--board", self._location.slug, "decompose", card.id]
+        environ = {**known, **self._program_path(known), "HERMES_HOME": str(self._root)}
         try:
-            log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            bound_log(log, self._log_bytes)
-            with open(log, "ab") as out:
-                os.chmod(log, 0o600)
-                popen = Outliving(
-                    [*self._program, *self._planner, *board, "decompose", card.id],
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    cwd=self._root,
-                    env={**known, **self._program_path(known), "HERMES_HOME": str(self._root)},
-                    start_new_session=True,
-                )
+            return self._start(card.id, command, environ)
         except OSError as error:
             raise OperatorError(f"planning {card.id} could not be started ({error})") from error
+
+    def _start(
+        self, card_id: str, arguments: Sequence[str], environ: Mapping[str, str], passed: tuple[int, ...] = ()
+    ) -> Started:
+        """Start the program in a session of its own, what it says going to the card's log. Raises OSError."""
+        log = self.log_path(card_id)
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        bound_log(log, self._log_bytes)
+        with open(log, "ab") as out:
+            os.chmod(log, 0o600)
+            popen = Outliving(
+                [*self._program, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self._root,
+                env=environ,
+                start_new_session=True,
+                pass_fds=passed,
+            )
         return _Process(popen)
 
     @staticmethod

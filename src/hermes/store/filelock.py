@@ -37,12 +37,13 @@ def take_lock(path: Path, *, cure: str) -> int | None:
 
 
 def is_held(path: Path) -> bool | None:
-    """Whether a process holds the lock; None where there is no such file."""
+    """Whether a process holds the lock; None where there is no such file. Raises OSError."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
+        # Shared, so that two that look at once do not take each other for the owner.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -19,6 +19,7 @@ from types import TracebackType
 
 from hermes.core.errors import OperatorError
 from hermes.core.ids import IdSource, random_hex
+from hermes.store.filelock import is_held
 from hermes.store.ops import OwnerRow
 
 __all__ = ["Owner", "is_gone", "living_owners", "lock_path", "owner_pid", "take_ownership"]
@@ -105,22 +106,12 @@ def is_gone(home: Path, owner_id: str) -> bool:
     """
     path = lock_path(home, owner_id)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
+        return not is_held(path)
     except OSError as error:
         raise OperatorError(
             f"cannot look at {path} ({error.strerror or error}); give this user access to it, or remove the file if "
             "its process has ended"
         ) from error
-    try:
-        # Shared, so that two that look at once do not take each other for the owner.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
 
 
 def living_owners(home: Path) -> list[str]:

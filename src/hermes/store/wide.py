@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-__all__ = ["WIDTHS", "insert_wide", "widened"]
+__all__ = ["insert_wide", "widened"]
 
 #: Rows that one statement takes.
-WIDTHS = (64, 8)
+_WIDTHS = (64, 8)
 
 #: The row of an insertion.
 _VALUES = re.compile(r"(?<=VALUES )(\([^)]*\))")
@@ -27,7 +27,7 @@ def widened(sql: str) -> tuple[tuple[int, str], ...]:
     if not _VALUES.search(sql):
         return ()
     head, row, tail = _VALUES.split(sql)
-    return tuple((width, f"{head}{', '.join([row] * width)}{tail}") for width in WIDTHS)
+    return tuple((width, f"{head}{', '.join([row] * width)}{tail}") for width in _WIDTHS)
 
 
 def insert_wide(
