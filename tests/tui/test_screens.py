@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,20 @@ async def test_the_board_of_the_home_is_a_key_away(tmp_path: Path) -> None:
         await at.until(lambda: isinstance(at.app.screen, AgentsScreen), "the tasks")
         await at.press("escape")
         await at.until(lambda: at.app.at_conversation, "the conversation")
+
+
+async def test_work_that_is_overtaken_before_it_begins_leaves_nothing_behind(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    async def verb(number: int) -> None:
+        begun.append(number)
+
+    async with seat(ScriptedModel("test-model", []), tmp_path, size=(120, 30)) as at:
+        await at.press("f2")
+        screen = at.app.screen
+        assert isinstance(screen, SessionsScreen)
+        for number in range(3):
+            screen.work(verb, number, group="mine", only=True)
+        await at.until(lambda: begun, "the last of them")
+        assert begun == [2]
+        gc.collect()  # a coroutine that was made and never begun would be told of here

@@ -102,7 +102,7 @@ class AgentsScreen(SideScreen):
         """Begin to look."""
         self.tree_list.focus()
         self.set_interval(DRAW_EVERY, self.draw)
-        self.work(self._read())
+        self.work(self._read)
 
     def on_resize(self) -> None:
         """Details stand beside the tree where there is room, else under it."""
@@ -192,7 +192,7 @@ class AgentsScreen(SideScreen):
         elif under:
             self.say(f"{under} tasks go on under {view.task_id}: X stops it with all of them")
         else:
-            self.work(self._stop([view]))
+            self.work(self._stop, [view])
 
     def action_stop_tree(self) -> None:
         """Stop a task and everything under it; of the conversation only what is under it."""
@@ -203,7 +203,7 @@ class AgentsScreen(SideScreen):
         tops = [tree.tasks[child] for child in tree.children.get(view.task_id, ())] if view.kind == "main" else [view]
         going = [top for top in tops if not top.ended]
         if going:
-            self.work(self._stop(going))
+            self.work(self._stop, going)
         else:
             self.say("nothing runs here")
 
@@ -224,7 +224,7 @@ class AgentsScreen(SideScreen):
             return
 
         def send(text: str) -> None:
-            self.work(self._steer(view, text))
+            self.work(self._steer, view, text)
 
         self.query_one(PromptLine).ask(f"steer {view.task_id}: ", send)
 

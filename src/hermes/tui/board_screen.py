@@ -103,7 +103,7 @@ class BoardScreen(SideScreen):
             author = os.environ.get("HERMES_PROFILE", "").strip() or os.environ.get("USER", "").strip() or "user"
             self._access = Access(lambda: open_boards(assembly.home, assembly.settings), author=author)
         self.view.focus()
-        self.work(self._follow())
+        self.work(self._follow)
         self.set_interval(AGE_EVERY, self._fill)
 
     def on_resize(self) -> None:
@@ -179,7 +179,7 @@ class BoardScreen(SideScreen):
         self.query_one("#card", Static).update("\n".join(_in_full(view, self._now())))
 
     def _again(self) -> None:
-        self.work(self._show_card(), group="card", only=True)
+        self.work(self._show_card, group="card", only=True)
 
     def on_board_view_moved(self, message: BoardView.Moved) -> None:
         """What stands beside the board follows the cursor."""
@@ -209,7 +209,7 @@ class BoardScreen(SideScreen):
             await self._look()
             self.say(said)
 
-        self.work(done())
+        self.work(done)
 
     def _ask(self, question: str, given: Callable[[str], None], *, empty: bool = False, text: str = "") -> None:
         self.query_one(PromptLine).ask(question, given, empty=empty, text=text)
@@ -312,7 +312,7 @@ class BoardScreen(SideScreen):
 
     def action_another(self) -> None:
         """Choose another board."""
-        self.work(self._choose_board())
+        self.work(self._choose_board)
 
     async def _choose_board(self) -> None:
         assembly = cast("HermesApp", self.app).assembly

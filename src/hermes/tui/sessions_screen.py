@@ -128,11 +128,11 @@ class SessionsScreen(SideScreen):
         """Read the list."""
         self.sessions.focus()
         self.sessions.current = self.host.chat.last_session
-        self.work(self._load())
+        self.work(self._load)
 
     def on_screen_resume(self) -> None:
         """Back from another screen: what was renamed or begun meanwhile is seen."""
-        self.work(self._load())
+        self.work(self._load)
 
     def on_resize(self) -> None:
         """A preview stands beside the list where there is room, else under it, when asked for."""
@@ -169,7 +169,7 @@ class SessionsScreen(SideScreen):
         seen = f" · {unseen} with results nobody saw (●)" if unseen else ""
         find = f" · find '{one_line(self._search, 40)}'" if self._search else ""
         self.query_one("#sums", Static).update(f"Sessions: {len(rows)} of {len(self._all)}{seen}{find}")
-        self.work(self._preview(), group="preview", only=True)
+        self.work(self._preview, group="preview", only=True)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -196,12 +196,12 @@ class SessionsScreen(SideScreen):
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         """The preview follows the cursor."""
-        self.work(self._preview(), group="preview", only=True)
+        self.work(self._preview, group="preview", only=True)
 
     def action_preview(self) -> None:
         """Show or hide what was said."""
         self.toggle_class("preview")
-        self.work(self._preview(), group="preview", only=True)
+        self.work(self._preview, group="preview", only=True)
 
     def action_agents(self) -> None:
         """The tree of its tasks."""
@@ -221,7 +221,7 @@ class SessionsScreen(SideScreen):
         def given(text: str) -> None:
             typed(text)
             if text:
-                self.work(self._look_inside(text), group="inside", only=True)
+                self.work(self._look_inside, text, group="inside", only=True)
 
         self.query_one(PromptLine).ask("find: ", given, text=self._search, typed=typed, empty=True)
 
@@ -259,7 +259,7 @@ class SessionsScreen(SideScreen):
         row = self.sessions.chosen
         if row is not None:
             self.query_one(PromptLine).ask(
-                "title: ", lambda text: self.work(self._rename(row.session_id, text)), text=row.title
+                "title: ", lambda text: self.work(self._rename, row.session_id, text), text=row.title
             )
 
     async def _rename(self, session_id: str, title: str) -> None:
@@ -272,7 +272,7 @@ class SessionsScreen(SideScreen):
         row = self.sessions.chosen
         if row is not None:
             self.query_one(PromptLine).ask(
-                "export to: ", lambda text: self.work(self._export(row.session_id, text)), text=f"{row.session_id}.md"
+                "export to: ", lambda text: self.work(self._export, row.session_id, text), text=f"{row.session_id}.md"
             )
 
     async def _export(self, session_id: str, name: str) -> None:

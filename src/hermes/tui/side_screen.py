@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVarTuple
 
 from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Static
+from textual.worker import WorkType
 
 from hermes.chat.render import one_line
 from hermes.core.errors import HermesError
 
 __all__ = ["SideScreen"]
+
+Args = TypeVarTuple("Args")
 
 
 class SideScreen(Screen[None]):
@@ -25,17 +28,25 @@ class SideScreen(Screen[None]):
         if line.content != text:
             line.update(text)
 
-    def work(self, verb: Coroutine[Any, Any, None], *, group: str = "default", only: bool = False) -> None:
-        """Do something beside the keys; what fails is said. `only`: the one of this group that was begun last."""
+    def work(
+        self,
+        verb: Callable[[*Args], Coroutine[Any, Any, None]],
+        *args: *Args,
+        group: str = "default",
+        only: bool = False,
+    ) -> None:
+        """Do something beside the keys; what fails is said. `only`: the one of this group that was begun last. It is
+        called when it begins: what is overtaken before that leaves nothing behind."""
 
         async def done() -> None:
             try:
                 try:
-                    await verb
+                    await verb(*args)
                 except HermesError as error:
                     self.say(f"hermes: {error}")
             except NoMatches:
                 if self in self.app.screen_stack:  # else it was left meanwhile, and there is nobody to show it to
                     raise
 
-        self.run_worker(done(), group=group, exclusive=only)
+        begin: WorkType[None] = done
+        self.run_worker(begin, group=group, exclusive=only)

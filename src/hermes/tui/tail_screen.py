@@ -56,7 +56,7 @@ class TailScreen(SideScreen):
     def on_mount(self) -> None:
         """Begin to look."""
         self.query_one(RichLog).focus()
-        self.work(self._follow())
+        self.work(self._follow)
 
     async def _follow(self) -> None:
         while True:
