@@ -1,6 +1,6 @@
 # Each target sets up what it needs; a second call finds it done.
 .DEFAULT_GOAL := help
-.PHONY: help install run test slow crash test-consumers test-ray check bench docs lock clean
+.PHONY: help install run test slow crash jitter test-consumers test-ray check bench docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,10 @@ slow: $(DONE)/dev $(DONE)/local ## run the tests that take longer than a few sec
 
 crash: $(DONE)/dev ## kill a tree of tasks at every commit and compare the end with an undisturbed run
 	@$(BIN)/python -m pytest tests/crash -m slow -s -q
+
+jitter: $(DONE)/dev $(DONE)/local ## run the tests with random delays, as on a busy machine (JITTER=seed, ARGS=what)
+	@JITTER="$${JITTER:-$$(date +%s)}" PYTHONPATH="$(CURDIR)/tests/jitter" $(TOOLS) \
+		$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile $(ARGS)
 
 test-consumers: $(DONE)/dev ## let the loaders and trainers that people use read the exports (downloads 4 GB once)
 	@tests/consumers/run
