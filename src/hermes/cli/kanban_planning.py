@@ -10,15 +10,12 @@ import click
 import msgspec
 
 from hermes.cli.kanban_parts import OpenedBoard, changing
-from hermes.cli.opening import parts_of
+from hermes.cli.one_answer import CLOCK, NoAnswer, Question, answered
 from hermes.cli.options import Sources, open_sources
 from hermes.cli.running import run_async
-from hermes.compose import open_runtime
-from hermes.compose.conversation import session_limits
 from hermes.config.profiles import read_profile
 from hermes.core.errors import OperatorError, TryLater, UsageError
 from hermes.core.limits import Limits
-from hermes.core.messages import Text
 from hermes.kanban.budgets import share_of
 from hermes.kanban.card import Card
 from hermes.kanban.errors import BudgetSpent, MoveRefused, StillRunning
@@ -26,7 +23,6 @@ from hermes.kanban.home import profile_names
 from hermes.kanban.orchestrator import PLAN_SCHEMA, PLANNER, TASK_SCHEMA, Member, plan_goal, put_plan, read_plan
 from hermes.kanban.planning import PLAN_FAILED, PLAN_PUT_OFF, PLANNED_BY
 from hermes.kanban.reading import CardFilter
-from hermes.runtime.spec import ModelChoice, TaskSpec
 
 __all__ = ["decompose", "make_plan", "members_of", "orchestrator_of", "specify"]
 
@@ -34,8 +30,6 @@ _SYSTEM = (
     "You plan work for several agents on a shared board. You have no tools and do no work yourself. Answer with one "
     "JSON object and nothing else."
 )
-#: Seconds and model calls that planning may take: an answer that does not fit is sent back once.
-CLOCK, TURNS = 180.0, 3
 
 
 def members_of(sources: Sources) -> list[Member]:
@@ -116,11 +110,6 @@ def _paying(opened: OpenedBoard, card: Card, profile: str) -> Iterator[tuple[Lim
         board.let_go(lease, held.token)
 
 
-def _less(one: float | None, other: float | None) -> float | None:
-    known = [each for each in (one, other) if each is not None]
-    return min(known, default=None)
-
-
 def _fields(answer: object) -> dict[str, object]:
     return dict(answer) if isinstance(answer, dict) else {}
 
@@ -128,37 +117,18 @@ def _fields(answer: object) -> dict[str, object]:
 async def _ask(
     sources: Sources, goal: str, fanout: bool, limits: Limits, spend: Callable[[float, int], None]
 ) -> object:
-    # Nobody follows a plan as such: what comes of it is told by the board.
-    parts = msgspec.structs.replace(parts_of(sources), observed=False)
-    async with open_runtime(parts) as assembly:
-        endpoint = assembly.endpoint
-        session = session_limits(assembly.settings, unattended=True)
-        tokens = _less(limits.tokens, session.tokens)
-        spec = TaskSpec(
-            kind="main",
-            goal=(Text(goal),),
-            label="planning",
-            system=_SYSTEM,
-            model=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
-            limits=Limits(turns=TURNS, clock=CLOCK),
-            session=msgspec.structs.replace(
-                session,
-                cost_usd=_less(limits.cost_usd, session.cost_usd),
-                tokens=None if tokens is None else int(tokens),
-            ),
-            workspace=str(assembly.home.path),
-            output_schema=PLAN_SCHEMA if fanout else TASK_SCHEMA,
-        )
-        task = await assembly.runtime.start(spec, source="kanban")
-        try:
-            result = await assembly.runtime.result(task)
-        finally:
-            usage = assembly.runtime.bus.tree.subtree_usage(task.id)
-            spend(usage.cost_usd or 0.0, usage.total)
-    if result.state != "completed" or not result.verdict.schema_valid:
-        why = "; ".join(result.verdict.schema_errors) or result.error or result.summary[:200] or result.exit_reason
-        raise OperatorError(f"the model gave no plan ({why}). No cards were made of it; try again.")
-    return result.verdict.output
+    question = Question(
+        system=_SYSTEM,
+        goal=goal,
+        schema=PLAN_SCHEMA if fanout else TASK_SCHEMA,
+        label="planning",
+        source="kanban",
+        limits=limits,
+    )
+    try:
+        return await answered(sources, question, refusal="the model gave no plan", spend=spend)
+    except NoAnswer as error:
+        raise OperatorError(f"{error} No cards were made of it; try again.") from None
 
 
 _EXAMPLES = """\b

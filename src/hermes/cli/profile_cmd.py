@@ -12,19 +12,13 @@ import click
 
 from hermes.chat.render import printable
 from hermes.cli.options import home_of, options_of, refused
+from hermes.cli.profile_describing import describe
 from hermes.cli.profile_moving import alias, alias_of, export, import_, rename
 from hermes.cli.profile_parts import check_idle, named_profile, runs_on, standing
 from hermes.cli.screens import print_json, rows
 from hermes.config import find_home
 from hermes.config.home import DEFAULT_PROFILE, check_profile_name, profile_names
-from hermes.config.profiles import (
-    change_profile,
-    choose_profile,
-    create_profile,
-    delete_profile,
-    heirs,
-    read_profile,
-)
+from hermes.config.profiles import choose_profile, create_profile, delete_profile, heirs
 
 __all__ = ["profile"]
 
@@ -133,28 +127,6 @@ def use(context: click.Context, /, name: str, as_json: bool) -> None:
     click.echo(f"{name} is used from now on; -p NAME names another one for a single command")
 
 
-@profile.command(
-    "describe",
-    epilog='\b\nExamples:\n  hermes profile describe coder\n  hermes profile describe coder --text "Fixes bugs"',
-)
-@click.argument("name", required=False)
-@click.option("--text", default=None, metavar="TEXT", help="Set it.")
-@refused(auto="--auto", overwrite="--overwrite", everything="--all")
-@_json
-@click.pass_context
-def describe(context: click.Context, /, name: str | None, text: str | None, as_json: bool) -> None:
-    """Print what a profile is good at, or set it. Whoever gives out work reads this."""
-    home = named_profile(context, name)
-    if text is not None:
-        found = change_profile(home, description=" ".join(text.split()), description_auto=False)
-    else:
-        found = read_profile(home)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(printable(found.description) or f"(no description set for '{found.name}')")
-
-
 @profile.command("delete", epilog="\b\nExamples:\n  hermes profile delete coder\n  hermes profile delete coder -y")
 @click.argument("name")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -177,5 +149,5 @@ def delete(context: click.Context, /, name: str, yes: bool, as_json: bool) -> No
         click.echo(f"deleted {name} ({home.path})")
 
 
-for _command in (rename, export, import_, alias):
+for _command in (describe, rename, export, import_, alias):
     profile.add_command(_command)
