@@ -110,7 +110,7 @@ def test_example_runs(language: str, code: str, tmp_path: Path, home: Path) -> N
             "OPENAI_BASE_URL": server.base_url,
             "OPENAI_API_KEY": "sk-test-0123456789abcdef",
             "HERMES_HOME": str(home / ".hermes"),
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
         try:

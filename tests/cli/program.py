@@ -18,8 +18,10 @@ from tests.cli.conftest import Ran
 KEY = "sk-test-0123456789abcdef0123456789"
 #: The command that an installation puts beside its Python.
 HERMES = str(Path(sys.executable).with_name("hermes"))
-#: Passed on where whoever runs the tests has set it: it says which sources are tested.
-_SOURCES = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+#: Passed on where whoever runs the tests has set it: which sources are tested, and how busy the machine shall seem.
+PASSED_ON = {
+    name: os.environ[name] for name in ("PYTHONPATH", "JITTER", "JITTER_RATE", "JITTER_MOST") if name in os.environ
+}
 
 
 def worker(request: Request) -> Reply | Fault:
@@ -41,7 +43,7 @@ class Program:
         self.folder.mkdir()
         self.home.parent.mkdir()
         self.command = [HERMES]
-        self.environ = {"PATH": os.environ["PATH"], "HOME": str(self.home.parent), **_SOURCES}
+        self.environ = {"PATH": os.environ["PATH"], "HOME": str(self.home.parent), **PASSED_ON}
 
     def use(self, server: ProviderServer) -> Program:
         """Ask this server from now on."""

@@ -136,7 +136,8 @@ sys.exit(batch(["run", *sys.argv[2:]], obj=parts, standalone_mode=False))
 def test_ctrl_c_saves_and_a_second_one_stops_at_once(shell: Shell, times: int) -> None:
     path = shell.desk.dataset(prompts(5))
     root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
+    paths = [str(root), str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-c", STUCK, str(shell.desk.data), "run_name"]
     command[-1:] = [f"--dataset_file={path}", "--run_name=r", "--num_workers=1"]
     with subprocess.Popen(

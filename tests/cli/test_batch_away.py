@@ -24,7 +24,7 @@ from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import ProviderServer, Request, serve_in_thread
 from tests.batch.fakes import Desk
 from tests.cli.conftest import Ran
-from tests.cli.program import KEY, Program
+from tests.cli.program import KEY, PASSED_ON, Program
 
 OTHER = "sk-other-0123456789abcdef0123456789"
 
@@ -43,7 +43,7 @@ class Nodes:
     ) -> AsyncIterator[Sequence[Connect]]:
         self.asked.append((address, each))
         clean = ["env", "-i", f"PATH={os.environ['PATH']}", f"TMPDIR={self.scratch}", f"HOME={self.scratch}"]
-        clean += [f"PYTHONPATH={os.environ['PYTHONPATH']}"] if "PYTHONPATH" in os.environ else []
+        clean += [f"{name}={value}" for name, value in PASSED_ON.items()]
         yield [pipes([*clean, "TERMINAL_ENV=local", sys.executable, "-m", "hermes.cli.batch_worker"])] * (2 * each)
 
     def left(self) -> list[str]:

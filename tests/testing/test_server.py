@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
@@ -14,8 +15,8 @@ import anyio
 import pytest
 
 from hermes.testing.clock import VirtualClock
-from hermes.testing.scripted import reply
-from hermes.testing.server import ProviderServer, serve_in_thread
+from hermes.testing.scripted import Reply, reply
+from hermes.testing.server import ProviderServer, Request, serve_in_thread
 from hermes.testing.server_main import script_named
 from tests.providers.conformance import ask, message_of
 from tests.providers.endpoints import served
@@ -55,6 +56,23 @@ def test_as_a_process_that_ends_with_its_parent() -> None:
         assert process.stderr.read() == b""
     assert first["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "terminal"  # type: ignore[index]
     assert second["choices"][0]["message"]["content"] == "done"  # type: ignore[index]
+
+
+def test_a_script_that_waits_answers_once_something_has_happened() -> None:
+    asked: list[str] = []
+
+    async def script(request: Request) -> Reply:
+        asked.append(request.last)
+        while len(asked) < 2:
+            await anyio.sleep(0.01)
+        return reply(f"{request.last} of {len(asked)}")
+
+    with serve_in_thread(script) as server, ThreadPoolExecutor(2) as both:
+        url = f"{server.base_url}/chat/completions"
+        bodies = [{"messages": [{"role": "user", "content": word}]} for word in ("one", "two")]
+        answers = list(both.map(lambda body: fetch(url, body), bodies))
+    said = [answer["choices"][0]["message"]["content"] for answer in answers]  # type: ignore[index]
+    assert said == ["one of 2", "two of 2"]
 
 
 @pytest.mark.anyio

@@ -12,9 +12,10 @@ business.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -121,7 +122,8 @@ def _text(message: Mapping[str, Any]) -> str:
     return "".join(part.get("text") or _text(part) for part in content)
 
 
-Script = Callable[[Request], Reply | Fault]
+#: What it returns may be awaitable: so it answers only when something has happened, whatever time that takes.
+Script = Callable[[Request], Reply | Fault | Awaitable[Reply | Fault]]
 
 
 def _in_order(steps: Sequence[Reply | Fault]) -> Script:
@@ -136,7 +138,8 @@ def _in_order(steps: Sequence[Reply | Fault]) -> Script:
 
 
 class ProviderServer:
-    """The server. `script` is a function of the request, or steps that are taken in the order of the requests.
+    """The server. `script` is a function of the request (also an `async` one, which may wait for what it wants), or
+    steps that are taken in the order of the requests.
 
     Args:
         script: what to answer.
@@ -232,7 +235,8 @@ class ProviderServer:
         elif self._strict and request.model not in self._models:
             step = unknown_model(request.model)
         else:
-            step = self._script(request)
+            made = self._script(request)
+            step = await made if inspect.isawaitable(made) else made
         delay = self._latency
         if self._jitter:
             delay *= 1 + self._jitter * (2 * self._random.random() - 1)
