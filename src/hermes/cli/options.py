@@ -44,6 +44,7 @@ __all__ = [
     "refused",
     "resume_options",
     "run_options",
+    "sources_in",
     "worktree_option",
 ]
 
@@ -93,7 +94,11 @@ def open_sources(options: GlobalOptions, environ: Mapping[str, str] | None = Non
         OperatorError: a file cannot be read.
     """
     environ = os.environ if environ is None else environ
-    home = find_home(environ, options.profile)
+    return sources_in(find_home(environ, options.profile), options, environ)
+
+
+def sources_in(home: Home, options: GlobalOptions, environ: Mapping[str, str]) -> Sources:
+    """The same for a home that is known, whatever profile `options` name. Raises as `open_sources`."""
     loaded = load(home, environ, options.flags())
     pool = read_auth_file(loaded.auth_file)
     return Sources(

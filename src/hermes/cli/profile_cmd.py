@@ -13,6 +13,7 @@ import click
 from hermes.chat.render import printable
 from hermes.cli.options import home_of, options_of, refused
 from hermes.cli.profile_describing import describe
+from hermes.cli.profile_installing import info, install, update
 from hermes.cli.profile_moving import alias, alias_of, export, import_, rename
 from hermes.cli.profile_parts import check_idle, named_profile, runs_on, standing
 from hermes.cli.screens import print_json, rows
@@ -149,5 +150,5 @@ def delete(context: click.Context, /, name: str, yes: bool, as_json: bool) -> No
         click.echo(f"deleted {name} ({home.path})")
 
 
-for _command in (describe, rename, export, import_, alias):
+for _command in (describe, rename, export, import_, alias, install, update, info):
     profile.add_command(_command)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 import msgspec
 
-from hermes.cli.options import GlobalOptions, home_of, open_sources, options_of
+from hermes.cli.options import GlobalOptions, home_of, open_sources, options_of, sources_in
 from hermes.config import Home
 from hermes.config.home import DEFAULT_PROFILE, profile_names, unknown_profile
 from hermes.config.profiles import read_profile
@@ -44,7 +45,7 @@ def standing(home: Home, active: str, options: GlobalOptions) -> Standing:
     try:
         written = read_profile(home)
         known |= {"description": written.description, "inherits": written.inherits}
-        sources = open_sources(whose)
+        sources = sources_in(home, whose, os.environ)
         sources.loaded.require()
         endpoint = sources.endpoint()
     except HermesError as error:

@@ -19,12 +19,13 @@ from hermes.config.files import read_text
 from hermes.config.home import Home, check_profile_name
 from hermes.core.errors import OperatorError, UsageError
 
-__all__ = ["bundle", "pack_profile", "read_bundle"]
+__all__ = ["FILE_NAME", "MOST_BYTES", "MOST_FILES", "bundle", "pack_profile", "read_bundle"]
 
-_FILES = ("config.yaml", "SOUL.md", "profile.yaml")
-_NAME = re.compile(r"(?:config\.yaml|SOUL\.md|profile\.yaml|agents/[\w.-]{1,100}\.md)")
+_FILES = ("config.yaml", "SOUL.md", "profile.yaml", "distribution.yaml")
+#: The files of a profile that may be taken along.
+FILE_NAME = re.compile(r"(?:config\.yaml|SOUL\.md|profile\.yaml|distribution\.yaml|agents/[\w.-]{1,100}\.md)")
 #: Bytes of one file, and files of a bundle.
-_MOST_BYTES, _MOST_FILES = 1_000_000, 200
+MOST_BYTES, MOST_FILES = 1_000_000, 200
 
 
 def pack_profile(home: Home) -> dict[str, str]:
@@ -32,7 +33,7 @@ def pack_profile(home: Home) -> dict[str, str]:
     found = {name: text for name in _FILES if (text := read_text(home.path / name)) is not None}
     for path in sorted((home.path / "agents").glob("*.md")):
         text = read_text(path)
-        if text is not None and _NAME.fullmatch(f"agents/{path.name}"):
+        if text is not None and FILE_NAME.fullmatch(f"agents/{path.name}"):
             found[f"agents/{path.name}"] = text
     return found
 
@@ -73,8 +74,8 @@ def _members(path: Path, archive: tarfile.TarFile) -> tuple[str, dict[str, str]]
     found: dict[str, str] = {}
     for number, member in enumerate(archive):
         name, _, inner = member.name.removeprefix("./").partition("/")
-        wanted = member.isdir() or member.isfile() and _NAME.fullmatch(inner) and member.size <= _MOST_BYTES
-        if number >= _MOST_FILES or not wanted:
+        wanted = member.isdir() or member.isfile() and FILE_NAME.fullmatch(inner) and member.size <= MOST_BYTES
+        if number >= MOST_FILES or not wanted:
             raise UsageError(
                 f"{path} holds {member.name[:100]!r}, which is no part of a profile, or too large or too much; nothing "
                 "was taken from it."
@@ -84,7 +85,7 @@ def _members(path: Path, archive: tarfile.TarFile) -> tuple[str, dict[str, str]]
         file = archive.extractfile(member)
         assert file is not None
         names.add(name)
-        found[inner] = file.read(_MOST_BYTES).decode("utf-8-sig")
+        found[inner] = file.read(MOST_BYTES).decode("utf-8-sig")
     if len(names) != 1 or not found:
         raise UsageError(f"{path} holds {len(names)} profiles; a bundle has one.")
     return check_profile_name(names.pop()), found

@@ -21,6 +21,7 @@ from hermes.core.errors import ConfigError, OperatorError, UsageError
 __all__ = [
     "Profile",
     "change_profile",
+    "check_new_name",
     "choose_profile",
     "create_profile",
     "delete_profile",
@@ -30,6 +31,7 @@ __all__ = [
     "read_persona",
     "read_profile",
     "rename_profile",
+    "write_new_profile",
 ]
 
 #: Names that would be mistaken for something else.
@@ -89,24 +91,38 @@ def create_profile(origin: Home, name: str, *, description: str = "", clone: boo
         UsageError: the name cannot be one, or there is such a profile.
         OperatorError: the folder cannot be written; nothing is left of it.
     """
-    check_profile_name(name)
-    if name in _RESERVED or name == DEFAULT_PROFILE:
-        raise UsageError(f"{name!r} cannot be the name of a new profile: it is reserved. Choose another one.")
     home = origin.of(name)
+    check_new_name(origin, name)
     origin.of(DEFAULT_PROFILE).prepare(home.path.parent)
     with locked(home.path.parent / ".lock"):
-        if home.path.exists():
-            raise UsageError(f"there is a profile {name!r} already ({home.path}); `hermes profile show {name}` has it.")
+        check_new_name(origin, name)
         try:
             home.prepare()
             if clone:
                 _copy(origin, home)
-            said = f"description: {json.dumps(description, ensure_ascii=False)}\n" if description else ""
-            write_file(home.profile_file, f"{said}inherits: {origin.profile}\n", mode=0o600)
+            write_new_profile(home, description, origin.profile)
         except BaseException:
             shutil.rmtree(home.path, ignore_errors=True)
             raise
     return home
+
+
+def check_new_name(beside: Home, name: str) -> None:
+    """See that a profile may be called so. Raises `UsageError`: it cannot, or there is one."""
+    check_profile_name(name)
+    if name in _RESERVED or name == DEFAULT_PROFILE:
+        raise UsageError(f"{name!r} cannot be the name of a profile: it is reserved. Choose another one.")
+    path = beside.of(name).path
+    if path.exists():
+        raise UsageError(
+            f"there is a profile {name!r} already ({path}); `hermes profile show {name}` has it. Nothing was changed."
+        )
+
+
+def write_new_profile(home: Home, description: str, inherits: str) -> None:
+    """Write the `profile.yaml` of a profile that is being made. Raises `OperatorError`."""
+    said = f"description: {json.dumps(description, ensure_ascii=False)}\n" if description else ""
+    write_file(home.profile_file, f"{said}inherits: {inherits}\n", mode=0o600)
 
 
 def _copy(origin: Home, home: Home) -> None:

@@ -1,0 +1,254 @@
+"""Installing an offered profile, and bringing its changes into it later without losing what was changed here.
+
+A profile is put together beside the others and becomes one of them in one step, so that a process that is killed
+leaves none. `<profile>/installed/` holds what was brought as it was, and `origin.json` where it is from: what differs
+from it was changed here. Of settings each is compared for itself; a file or setting that both sides changed stays as
+it is here and is named.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hermes.config.document import parse
+from hermes.config.edit import set_value, unset_value
+from hermes.config.files import locked, read_text, write_file
+from hermes.config.home import DEFAULT_PROFILE, Home
+from hermes.config.profile_offer import Offer, leaves
+from hermes.config.profiles import change_profile, check_new_name, read_profile, write_new_profile
+from hermes.core.errors import ConfigError, OperatorError, UsageError
+
+__all__ = ["Change", "Origin", "apply", "brought", "differences", "plan_update", "read_origin", "settle", "staged"]
+
+_CONFIG = "config.yaml"
+#: Seconds after which what a killed installation left is removed.
+_LEFT = 86_400.0
+_PREFIX = ".installing-"
+What = Literal["add", "replace", "remove", "set", "unset", "keep"]
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a profile is from: `source` as it was given, `kind` folder, archive or git, `ref` and `commit` of git, `at`
+    in seconds since the epoch."""
+
+    source: str
+    kind: Literal["folder", "archive", "git"]
+    ref: str = ""
+    commit: str = ""
+    version: str = ""
+    description: str = ""
+    author: str = ""
+    at: float = 0.0
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What an update does to one file, or to one setting of `config.yaml` (`key`). `keep`: both sides changed it, or
+    it was removed here and changed there."""
+
+    what: What
+    file: str
+    key: tuple[str, ...] = ()
+    value: Any = None
+
+    @property
+    def told(self) -> str:
+        """The change in words."""
+        name = f"{self.file}: {'.'.join(self.key)}" if self.key else self.file
+        words = {"add": "is new", "replace": "changes", "remove": "goes away", "unset": "is no longer set",
+                 "set": f"becomes {self.value!r}", "keep": "stays as it is here; it was changed there too"}  # fmt: skip
+        return f"{name} {words[self.what]}"
+
+
+def _folder(home: Home) -> Path:
+    return home.path / "installed"
+
+
+def read_origin(home: Home) -> Origin | None:
+    """Where a profile is from; None for one that was made here. Raises `ConfigError` for a damaged record."""
+    path = _folder(home) / "origin.json"
+    text = read_text(path)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Origin)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{path}: {error}. Remove it; the profile then counts as made here.") from None
+
+
+def brought(home: Home) -> dict[str, str]:
+    """The files of a profile as they were brought, by their path in it. Raises as `read_text`."""
+    folder = _folder(home) / "files"
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()] if folder.is_dir() else []
+    return {path.relative_to(folder).as_posix(): read_text(path) or "" for path in paths}
+
+
+@contextmanager
+def staged(beside: Home, name: str, offer: Offer, origin: Origin) -> Iterator[Home]:
+    """An offered profile that is no profile yet, named `name`; it is gone at the end unless `settle` took it.
+
+    It inherits from `beside`, the profile in use.
+
+    Raises:
+        UsageError: the name cannot be one, or there is such a profile.
+        OperatorError: it cannot be written.
+    """
+    check_new_name(beside, name)
+    root = beside.of(DEFAULT_PROFILE)
+    root.prepare(beside.root / "profiles")
+    _clear(beside.root / "profiles")
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=beside.root / "profiles"))
+    home = Home(root=beside.root, path=folder, profile=name)
+    try:
+        home.prepare()
+        for path, text in offer.files.items():
+            target = home.path / path
+            home.prepare(target.parent)
+            write_file(target, text, mode=0o600, keep=False)
+        write_new_profile(home, offer.manifest.description, beside.profile)
+        _record(home, offer, origin)
+        yield home
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clear(folder: Path) -> None:
+    for path in folder.glob(f"{_PREFIX}*"):
+        if time.time() - path.stat().st_mtime > _LEFT:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def settle(home: Home) -> Home:
+    """Make a staged profile one of the profiles.
+
+    Raises:
+        UsageError: there is one of its name by now. OperatorError: it cannot be moved.
+    """
+    target = home.of(home.profile)
+    with locked(target.path.parent / ".lock"):
+        check_new_name(target, home.profile)
+        try:
+            home.path.rename(target.path)
+        except OSError as error:
+            raise OperatorError(f"cannot move {home.path} to {target.path}: {error.strerror}.") from error
+    return target
+
+
+def _record(home: Home, offer: Offer, origin: Origin) -> None:
+    """Keep what was brought, and then where it is from: an update that is cut off before is begun anew."""
+    folder = _folder(home) / "files"
+    for path, text in offer.files.items():
+        target = folder / path
+        home.prepare(target.parent)
+        if read_text(target) != text:
+            write_file(target, text, mode=0o600, keep=False)
+    for path in brought(home):
+        if path not in offer.files:
+            (folder / path).unlink()
+    text = msgspec.json.format(msgspec.json.encode(origin)).decode()
+    write_file(_folder(home) / "origin.json", text + "\n", mode=0o600, keep=False)
+
+
+def _own(home: Home, path: str) -> str | None:
+    return read_text(home.path / path)
+
+
+def differences(home: Home) -> list[str]:
+    """What of an installed profile was changed here: files, and of `config.yaml` settings by name."""
+    found: list[str] = []
+    base = brought(home)
+    origin = read_origin(home)
+    for path, text in base.items():
+        own = _own(home, path)
+        if own is None:
+            found.append(f"{path} (removed)")
+        elif path == _CONFIG and own != text:
+            before, after = _settings(text), _settings(own)
+            names = [".".join(key) for key in {**before, **after} if before.get(key) != after.get(key)]
+            found += [f"{path}: {name}" for name in sorted(names)] or [f"{path} (layout or comments alone)"]
+        elif own != text:
+            found.append(path)
+    if _CONFIG not in base and _own(home, _CONFIG) is not None:
+        found.append(f"{_CONFIG} (made here)")
+    if origin is not None and read_profile(home).description != origin.description:
+        found.append("description")
+    return found
+
+
+def _settings(text: str) -> dict[tuple[str, ...], Any]:
+    return dict(leaves(parse(Path(_CONFIG), text).data))
+
+
+def plan_update(home: Home, offer: Offer) -> list[Change]:
+    """What an offer would change in a profile that was installed before; nothing is changed yet.
+
+    Raises:
+        ConfigError: a `config.yaml` cannot be read.
+    """
+    found: list[Change] = []
+    base, new = brought(home), offer.files
+    for path in sorted({*base, *new}):
+        own, before, after = _own(home, path), base.get(path), new.get(path)
+        if before == after or own == after:
+            continue
+        if own == before:
+            found.append(Change(what="add" if own is None else "remove" if after is None else "replace", file=path))
+        elif path == _CONFIG and own is not None:
+            found += _settings_changes(_settings(before or ""), _settings(own), _settings(after or ""))
+        else:
+            found.append(Change(what="keep", file=path))
+    return found
+
+
+def _settings_changes(
+    before: Mapping[tuple[str, ...], Any], own: Mapping[tuple[str, ...], Any], after: Mapping[tuple[str, ...], Any]
+) -> Iterator[Change]:
+    none = object()
+    for key in {**before, **after}:
+        was, here, there = (each.get(key, none) for each in (before, own, after))
+        if was == there or here == there:
+            continue
+        if here != was or _crosses(key, own):
+            yield Change(what="keep", file=_CONFIG, key=key)
+        elif there is none:
+            yield Change(what="unset", file=_CONFIG, key=key)
+        else:
+            yield Change(what="set", file=_CONFIG, key=key, value=there)
+
+
+def _crosses(key: tuple[str, ...], own: Mapping[tuple[str, ...], Any]) -> bool:
+    """Whether a setting here is a value where the other has a section, or the other way round."""
+    return any(other != key and (other[: len(key)] == key or key[: len(other)] == other) for other in own)
+
+
+def apply(home: Home, offer: Offer, origin: Origin, changes: list[Change]) -> None:
+    """Carry out what `plan_update` found. Killed in between, the next update goes on where it stood.
+
+    Raises:
+        UsageError: the profile was not installed. OperatorError: a file cannot be written.
+    """
+    known = read_origin(home)
+    if known is None:
+        raise UsageError(f"{home.profile} was made here and not installed; there is nothing to update it from.")
+    home.prepare(home.run_dir)
+    for change in changes:
+        path = home.path / change.file
+        if change.what in ("add", "replace"):
+            home.prepare(path.parent)
+            write_file(path, offer.files[change.file], mode=0o600)
+        elif change.what == "remove":
+            path.unlink(missing_ok=True)
+        elif change.what == "set":
+            set_value(path, change.key, change.value, lock=home.run_dir / "config.lock")
+        elif change.what == "unset":
+            unset_value(path, change.key, lock=home.run_dir / "config.lock")
+    if read_profile(home).description == known.description != offer.manifest.description:
+        change_profile(home, description=offer.manifest.description, description_auto=False)
+    _record(home, offer, origin)
