@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from hermes.testing.faults import Fault
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import ProviderServer, Request
@@ -29,6 +31,13 @@ def worker(request: Request) -> Reply | Fault:
     if request.turn == 0 and "terminal" in request.tools:
         return reply(thinking="I look first.", calls=[call("terminal", command="echo out")])
     return reply("done", thinking="I have seen it.")
+
+
+async def once(true: Callable[[], Any], step: Reply) -> Reply:
+    """A step that is given once something is so: what a script returns in place of a guess at how long that takes."""
+    while not true():
+        await anyio.sleep(0.01)
+    return step
 
 
 class Program:

@@ -3,6 +3,7 @@ the endpoint is sick, when the process is killed, and on a terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import pytest
 from hermes.testing.faults import Fault, server_error
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import Request, serve_in_thread
-from tests.cli.program import HERMES, KEY, Program, worker
+from tests.cli.program import HERMES, KEY, Program, once, worker
 
 ROOT = Path(__file__).parents[2]
 #: The commands that a user finds in the announcement, as they stand there.
@@ -162,17 +163,18 @@ def test_killed_half_way_and_resumed_each_row_stands_once(program: Program) -> N
     assert 60 <= again <= 2 * 60 - 20, "rows that had ended were not asked for again"
 
 
-def family(request: Request) -> Reply | Fault:
-    """A row that hands its work to two children."""
-    if request.first_user.startswith("child"):
-        return reply(f"report of {request.first_user}", delay=1.0)
-    if request.turn == 0:
-        return reply(thinking="I share the work.", calls=[call("spawn_parallel", tasks=["child one", "child two"])])
-    return reply("done", thinking="Both have reported.")
-
-
 def test_a_terminal_shows_the_rows_with_their_children(program: Program, tmp_path: Path) -> None:
     data = program.dataset(b'{"prompt": "share this", "toolsets": ["delegation"]}\n')
+    shown = Shown()
+
+    async def family(request: Request) -> Reply:
+        """A row that hands its work to two children; they report once they are seen."""
+        if request.first_user.startswith("child"):
+            return await once(lambda: "└─ ▶ sa-" in shown.text, reply(f"report of {request.first_user}"))
+        if request.turn == 0:
+            return reply(thinking="I share the work.", calls=[call("spawn_parallel", tasks=["child one", "child two"])])
+        return reply("done", thinking="Both have reported.")
+
     leader, follower = os.openpty()
     os.set_inheritable(leader, False)
     program.environ |= {"TERM": "xterm-256color", "COLUMNS": "110", "LINES": "30"}
@@ -183,29 +185,32 @@ def test_a_terminal_shows_the_rows_with_their_children(program: Program, tmp_pat
             command, cwd=program.folder, env=program.environ, stdin=follower, stdout=follower, stderr=follower
         ) as process:
             os.close(follower)
-            shown = _all_of(leader)
-    assert process.returncode == 0, shown
-    drawn = next((part for part in shown.split("\x1b[2K") if "child one" in part), "")
-    assert "▶ row_" in shown and "share this" in shown, shown
-    assert "├─ ▶ sa-" in shown and "└─ ▶ sa-" in shown and drawn, shown
-    assert "0/1 · kept 0" in shown
-    last = shown.rpartition("\x1b[2K")[2]
+            shown.read(leader)
+    assert process.returncode == 0, shown.text
+    assert "▶ row_" in shown.text and "share this" in shown.text, shown.text
+    assert "├─ ▶ sa-" in shown.text and "child one" in shown.text, shown.text
+    assert "0/1 · kept 0" in shown.text
+    last = shown.text.rpartition("\x1b[2K")[2]
     assert "1/1 · kept 1" in last and "▶" not in last, "the tasks leave the screen with the end of the run"
     assert "kept 1 rejected 0 failed 0 pending 0 of 1" in last
 
 
-def _all_of(terminal: int) -> str:
-    parts = []
-    while True:
-        try:
-            part = os.read(terminal, 65_536)
-        except OSError:  # nobody has the other end open any more
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(terminal)
-    return b"".join(parts).decode("utf-8", "replace")
+class Shown:
+    """What came to a terminal until now."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    @property
+    def text(self) -> str:
+        return b"".join(self._parts).decode("utf-8", "replace")
+
+    def read(self, terminal: int) -> None:
+        """Read until nobody has the other end open any more."""
+        with contextlib.suppress(OSError):
+            while part := os.read(terminal, 65_536):
+                self._parts.append(part)
+        os.close(terminal)
 
 
 @pytest.mark.fault("B142")
