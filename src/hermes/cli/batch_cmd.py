@@ -4,6 +4,7 @@ the work is done by `hermes.batch`."""
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,7 +21,7 @@ from hermes.batch.dry import PriceOf, dry_run
 from hermes.batch.folder import RunFolder
 from hermes.batch.job import JobOptions, OpenEngine, run_job
 from hermes.batch.progress import BarDisplay, Display, LineDisplay, Tree
-from hermes.batch.run import StopSwitch
+from hermes.batch.run import DRAIN, StopSwitch
 from hermes.batch.settings import check_run_name
 from hermes.batch.show import show_rows
 from hermes.batch.summary import StopCause, resume_command
@@ -55,6 +56,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
 
     `tree` draws the rows that run; `announce` is given what takes the line that names the model.
     `strayed` says at the end whether a replay went otherwise than its recording, `price_of` what is known of the model.
+    `drain` is how many seconds rows in flight have after the first Ctrl+C.
     """
 
     open_engine: OpenEngine
@@ -63,6 +65,7 @@ class BatchParts(msgspec.Struct, frozen=True, kw_only=True):
     announce: Callable[[Callable[[str], None]], None] = lambda say: None
     strayed: Callable[[], bool] = lambda: False
     price_of: PriceOf = lambda settings: (settings.model or "the default model", None)
+    drain: float = DRAIN
 
 
 def data_dir_of(context: click.Context) -> Path:
@@ -198,11 +201,11 @@ async def _run(options: JobOptions, parts: BatchParts) -> int:
     terminal = sys.stderr.isatty()
     display = _display(terminal, parts.tree)
     parts.announce(display.note)
-    switch = StopSwitch()
+    switch = StopSwitch(parts.drain)
     code = 130
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_signals, switch, group.cancel_scope)
+            group.start_soon(_signals, switch, group.cancel_scope, display.note)
             if isinstance(display, BarDisplay):
                 group.start_soon(_redraw, display)
             code = await run_job(
@@ -254,7 +257,7 @@ def _display(terminal: bool, tree: Tree) -> Display:
     return BarDisplay(Console(stderr=True), tree)
 
 
-async def _signals(switch: StopSwitch, scope: anyio.CancelScope) -> None:
+async def _signals(switch: StopSwitch, scope: anyio.CancelScope, note: Callable[[str], None]) -> None:
     """The first Ctrl+C lets rows in flight end for a second and saves; the second stops at once."""
     with anyio.open_signal_receiver(*listened()) as received:
         async for number in received:
@@ -266,6 +269,8 @@ async def _signals(switch: StopSwitch, scope: anyio.CancelScope) -> None:
             if not switch.attached:
                 scope.cancel()
                 return
+            if number == signal.SIGINT:  # after the others nobody reads
+                note("saving what has ended (Ctrl+C again stops at once)")
 
 
 async def _ask(display: Display, why: str) -> bool:
