@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from hermes.core.environment import CommandResult
 from hermes.core.scope import CallKey, TaskScope
 from hermes.environments.local import LocalEnvironment, LocalSettings
+from hermes.testing.clock import VirtualClock
 
 #: A task of this run alone: what is left of one is looked for on the whole machine, where other runs have tasks too.
 ONE = f"sa-{os.getpid():x}"
+#: A shell waits until what it has started last has left the group and is what it is to be, variables included.
+LEFT = 'until [ "$(cat /proc/$!/comm)" = sleep ] && grep -q HERMES_CALL_KEY /proc/$!/environ; do sleep 0.01; done'
 
 Make = Callable[..., LocalEnvironment]
+RunOutOfTime = Callable[..., Awaitable[CommandResult]]
 
 
 @pytest.fixture
 def key() -> Callable[[int], CallKey]:
     return lambda position=1: CallKey(ONE, position, 0)
+
+
+@pytest.fixture
+def run_out_of_time(virtual_clock: VirtualClock) -> RunOutOfTime:
+    """Run a command whose time is up as soon as it has printed something, however slow the machine is.
+
+    The environment must hold the virtual clock while a command runs.
+    """
+
+    async def run(env: LocalEnvironment, command: str, *, key: CallKey, timeout: float = 60.0) -> CommandResult:
+        return await env.run(command, key=key, timeout=timeout, progress=lambda _line: virtual_clock.jump(timeout))
+
+    return run
 
 
 @pytest.fixture

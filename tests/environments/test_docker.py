@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError, ToolError
 from hermes.core.scope import CallKey, TaskScope
 from hermes.environments.docker import Docker, DockerSettings
@@ -19,6 +20,7 @@ from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import call, reply
 from tests.delegation.family import answers, family
+from tests.environments.conftest import LEFT
 from tests.environments.docker_stand_in import StandIn
 from tests.runtime.repository import new_repository
 
@@ -48,7 +50,9 @@ async def make(
     made: list[LocalEnvironment] = []
     (tmp_path / "work").mkdir()
 
-    def build(task_id: str = ONE, *, borrows: Sequence[str] = (), **settings: Any) -> LocalEnvironment:
+    def build(
+        task_id: str = ONE, *, borrows: Sequence[str] = (), hold: Hold = NO_HOLD, **settings: Any
+    ) -> LocalEnvironment:
         docker = Docker(
             DockerSettings(home="abcdef012345", owner="me", image="some/image:1", **settings),
             source,
@@ -62,6 +66,7 @@ async def make(
             commands=anyio.CapacityLimiter(4),
             settings=LocalSettings(grace=0.3),
             enclosure=docker.container(task_id, folder, state, borrows=borrows),
+            hold=hold,
         )
         made.append(environment)
         return environment
@@ -130,9 +135,11 @@ async def test_values_of_variables_stand_in_no_list_of_processes(make: Any, engi
     assert f"HERMES_CALL_KEY={ONE}:1:0" in seen and "HERMES_HOME" not in seen, "and nothing of the host's is passed"
 
 
-async def test_a_killed_command_is_ended_inside_too(make: Any, engine: StandIn) -> None:
-    env = make()
-    result = await env.run("setsid sleep 300 & sleep 300", key=KEY, timeout=0.3)
+async def test_a_killed_command_is_ended_inside_too(
+    make: Any, engine: StandIn, run_out_of_time: Any, virtual_clock: VirtualClock
+) -> None:
+    env = make(hold=virtual_clock)
+    result = await run_out_of_time(env, f"setsid sleep 300 & {LEFT}; echo up; sleep 300", key=KEY)
     assert result.stopped == "timeout"
     assert any(f"HERMES_CALL_KEY={ONE}:1:0" in part for call_ in engine.of("exec") for part in call_[-1:])
     assert processes_of_call(f"{ONE}:") == []
