@@ -49,14 +49,17 @@ async def test_a_run_leaves_its_files_and_says_its_counts(desk: Desk) -> None:
 async def test_the_first_row_runs_alone(desk: Desk) -> None:
     desk.dataset(prompts(9))
     seen: list[int] = []
+    all_at_once = anyio.Event()
 
     async def script(request: RolloutRequest) -> RolloutResult:
         seen.append(request.index)
         if request.index == 0:
             await anyio.sleep(0.05)
             assert seen == [0]
-        while request.index and engine.most < 8:
-            await anyio.sleep(0.001)
+            return answered(request.prompt)
+        if engine.most == 8:
+            all_at_once.set()
+        await all_at_once.wait()
         return answered(request.prompt)
 
     engine = FakeEngine(script)
@@ -238,7 +241,9 @@ async def test_a_person_is_asked_after_ten_rejections(desk: Desk, good: bool) ->
 
 
 @pytest.mark.fault("B116")
-async def test_an_interrupt_saves_within_two_seconds_and_resume_goes_on(desk: Desk) -> None:
+async def test_an_interrupt_saves_within_two_seconds_and_resume_goes_on(
+    desk: Desk, virtual_clock: VirtualClock
+) -> None:
     desk.dataset(prompts(20))
 
     async def script(request: RolloutRequest) -> RolloutResult:
@@ -249,11 +254,11 @@ async def test_an_interrupt_saves_within_two_seconds_and_resume_goes_on(desk: De
             await anyio.sleep_forever()
         return answered(request.prompt)
 
-    with anyio.fail_after(2.5):
-        assert await desk.start(FakeEngine(script), num_workers=5) == 130
+    with anyio.fail_after(2):
+        assert await desk.start(FakeEngine(script), num_workers=5, hold=virtual_clock) == 130
     done = desk.json("statistics.json")["kept"]
     assert done >= 4 and desk.json("statistics.json")["pending"] == 20 - done
-    assert await desk.start(FakeEngine(), resume=True) == 0
+    assert await desk.start(FakeEngine(), resume=True, hold=virtual_clock) == 0
     assert sorted(row["prompt_index"] for row in desk.batch_rows()) == list(range(20))
 
 
@@ -463,10 +468,13 @@ async def test_usage_errors_write_nothing(desk: Desk) -> None:
 
 async def test_a_thousand_workers(desk: Desk) -> None:
     desk.dataset(prompts(1500))
+    all_at_once = anyio.Event()
 
     async def script(request: RolloutRequest) -> RolloutResult:
-        while 0 < request.index < 1001 and engine.most < 1000:
-            await anyio.sleep(0.05)
+        if engine.most == 1000:
+            all_at_once.set()
+        if 0 < request.index < 1001:
+            await all_at_once.wait()
         return answered(request.prompt)
 
     engine = FakeEngine(script)
