@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 import hermes
 from hermes.compose import conversation_spec
-from hermes.core.events import TaskEnded
+from hermes.core.events import Envelope, TaskEnded
 from hermes.core.messages import Notice
 from hermes.runtime.session import Session
 from hermes.testing.faults import Fault
 from hermes.testing.scripted import Reply, call, reply
-from hermes.testing.server import ProviderServer, Request
+from hermes.testing.server import ProviderServer, Request, Script
 from tests.processes import sleeping
 
 pytestmark = pytest.mark.anyio
@@ -35,10 +36,10 @@ def results(request: Request) -> list[dict[str, Any]]:
     return found
 
 
-def by_goal(**scripts: Callable[[Request], Reply | Fault]) -> Callable[[Request], Reply | Fault]:
+def by_goal(**scripts: Script) -> Script:
     """A script for each task, chosen by the first word of its goal."""
 
-    def script(request: Request) -> Reply | Fault:
+    def script(request: Request) -> Reply | Fault | Awaitable[Reply | Fault]:
         return scripts[request.first_user.split()[0]](request)
 
     return script
@@ -68,21 +69,27 @@ async def test_three_reports_come_in_order_though_they_end_in_another(tmp_path: 
             )
         return reply("all three are here")
 
-    delays = {"slow": 0.2, "mean": 0.1, "fast": 0.0}
-    server = ProviderServer(
-        by_goal(
-            parent=parent,
-            child=lambda request: reply(f"report of {request.first_user}", delay=delays[request.first_user.split()[1]]),
-        )
-    )
-    async with server, open_on(server, tmp_path) as h:
-        ended: list[str] = []
-        h.assembly.runtime.bus.subscribe(
-            lambda envelope: ended.append(envelope.event.summary) if isinstance(envelope.event, TaskEnded) else None
-        )
+    after = {"slow": "mean", "mean": "fast"}
+    over = {name: anyio.Event() for name in ("slow", "mean", "fast")}
+    ended: list[str] = []
+
+    async def child(request: Request) -> Reply:
+        name = request.first_user.split()[1]
+        if name in after:
+            await over[after[name]].wait()
+        return reply(f"report of {request.first_user}")
+
+    def hear(envelope: Envelope) -> None:
+        if isinstance(envelope.event, TaskEnded):
+            ended.append(envelope.event.summary.split()[-1])
+            if ended[-1] in over:
+                over[ended[-1]].set()
+
+    async with (server := ProviderServer(by_goal(parent=parent, child=child))), open_on(server, tmp_path) as h:
+        h.assembly.runtime.bus.subscribe(hear)
         answer = await h.delegate("parent")
     assert answer["summary"] == "all three are here"
-    assert [text.split()[-1] for text in ended[:3]] == ["fast", "mean", "slow"]
+    assert ended[:3] == ["fast", "mean", "slow"]
     (given,) = results(server.requests[-1])
     assert [entry["summary"] for entry in given["results"]] == [
         f"report of child {n}" for n in ("slow", "mean", "fast")
@@ -99,37 +106,42 @@ class SixVerbs:
         self.seconds = f"300.{os.getpid()}"
         self.ids: dict[str, str] = {}
         self.seen: dict[str, list[dict[str, Any]]] = {}
-        self.cancelled_at = 0
+        self.steered = anyio.Event()
 
-    def parent(self, request: Request) -> Reply:
+    async def parent(self, request: Request) -> Reply:
         given = results(request)
-        if request.turn == 0:
-            return reply(calls=[call("delegate_task_async", goal=goal) for goal in ("worker", "victim", "quick")])
-        if request.turn == 1:
-            self.ids = dict(zip(("worker", "victim", "quick"), (item["task_id"] for item in given), strict=True))
-            self.seen["dispatched"] = given
-        if "looked" not in self.seen:
-            if not self.started.exists() or request.turn == 1:
+        match request.turn:
+            case 0:
+                return reply(calls=[call("delegate_task_async", goal=goal) for goal in ("worker", "victim", "quick")])
+            case 1:
+                self.ids = dict(zip(("worker", "victim", "quick"), (item["task_id"] for item in given), strict=True))
+                self.seen["dispatched"] = given
+                while not await anyio.to_thread.run_sync(self.started.exists):
+                    await anyio.sleep(0.02)
                 looks = [call("check_task", task_id=self.ids[name]) for name in ("worker", "victim")]
-                return reply(calls=[*looks, call("list_tasks")], delay=0.02)
-            self.seen["looked"] = given
-            self.cancelled_at = request.number
-            return reply(
-                calls=[
-                    call("steer_task", task_id=self.ids["worker"], message="Count in French."),
-                    call("cancel_task", task_id=self.ids["victim"]),
-                ]
-            )
-        if "controlled" not in self.seen:
-            self.seen["controlled"] = given
-            return reply(calls=[call("collect_task", task_id=self.ids[name]) for name in ("worker", "quick", "victim")])
+                return reply(calls=[*looks, call("list_tasks")])
+            case 2:
+                self.seen["looked"] = given
+                return reply(
+                    calls=[
+                        call("steer_task", task_id=self.ids["worker"], message="Count in French."),
+                        call("cancel_task", task_id=self.ids["victim"]),
+                    ]
+                )
+            case 3:
+                self.seen["controlled"] = given
+                self.steered.set()
+                names = ("worker", "quick", "victim")
+                return reply(calls=[call("collect_task", task_id=self.ids[name]) for name in names])
         self.seen["collected"] = given
         return reply("over")
 
-    def worker(self, request: Request) -> Reply:
+    async def worker(self, request: Request) -> Reply:
         if any("Count in French." in str(message["content"]) for message in request.messages):
             return reply("un, deux, trois")
-        return reply(calls=[call("todo", todos=[])], delay=0.02)
+        if request.turn > 0:
+            await self.steered.wait()
+        return reply(calls=[call("todo", todos=[])])
 
     def victim(self, request: Request) -> Reply:
         return reply(calls=[call("terminal", command=f"touch {self.started}; sleep {self.seconds}")])
@@ -168,10 +180,15 @@ CHILDREN = 200
 
 
 class Crowd:
-    """Scripts of a conversation with two hundred children and one more."""
+    """Scripts of a conversation with two hundred children and one more; none of them ends before it may."""
+
+    def __init__(self) -> None:
+        self.steered = anyio.Event()
+        self.may_end = anyio.Event()
 
     def parent(self, request: Request) -> Reply:
-        if "are you there" in request.last:
+        said = str(request.messages)
+        if "are you there" in said and "yes, here" not in said:
             return reply("yes, here")
         if request.turn == 0:
             tasks = [{"goal": f"child {n}"} for n in range(CHILDREN)]
@@ -181,17 +198,21 @@ class Crowd:
         if request.turn == 2:
             (given,) = results(request)
             return reply(calls=[call("steer_task", task_id=given["task_id"], message="Be brief.")])
+        self.steered.set()
         return reply("noted")
 
-    def child(self, request: Request) -> Reply:
+    async def child(self, request: Request) -> Reply:
         if request.turn < 2:
             return reply(calls=[call("todo", todos=[])], delay=0.2)
-        return reply(f"report of {request.first_user}", delay=0.2)
+        await self.may_end.wait()
+        return reply(f"report of {request.first_user}")
 
-    def extra(self, request: Request) -> Reply:
+    async def extra(self, request: Request) -> Reply:
         if "Be brief." in str(request.messages):
             return reply("brief")
-        return reply(calls=[call("todo", todos=[])], delay=0.05)
+        if request.turn > 0:
+            await self.steered.wait()
+        return reply(calls=[call("todo", todos=[])])
 
 
 async def test_a_crowd_of_children_blocks_nobody(tmp_path: Path) -> None:
@@ -204,11 +225,12 @@ async def test_a_crowd_of_children_blocks_nobody(tmp_path: Path) -> None:
         session = await converse(h, tmp_path)
         first = await session.exchange("parent go")
         assert first.text == "noted"
-        assert len(session.running()) > CHILDREN // 2, "the parent answers long before its children are done"
+        assert len(session.running()) >= CHILDREN, "the parent answers before its children are done"
         assert any(task.state == "running" for task in session.running()), "they work while the parent talks"
         assert (await session.exchange("are you there?")).text == "yes, here"
-        assert len(session.running()) > CHILDREN // 4, "the line was answered before they were done"
-        with anyio.fail_after(30):
+        assert len(session.running()) >= CHILDREN, "the line was answered before they were done"
+        script.may_end.set()
+        with anyio.fail_after(100):
             while session.running() or session.busy:
                 await anyio.sleep(0.02)
         children = [task for task in h.assembly.runtime.supervisor.tasks.values() if task.parent is session.task]
