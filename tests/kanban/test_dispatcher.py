@@ -59,7 +59,7 @@ def _environment(pid: int) -> bytes:
 
 def begun(lab: Lab, card: Card) -> Run:
     """The run of a card whose worker has said that it began."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 100
     run = lab.board.runs(card.id)[-1]
     while run.id not in (lab.log(card) if (lab.folder / "logs" / f"{card.id}.log").exists() else ""):
         assert time.monotonic() < until, "the worker did not begin"
@@ -121,7 +121,7 @@ def test_a_killed_worker_is_seen_by_another_dispatcher_that_never_knew_it(lab: L
     second = lab.dispatcher()
     assert second.pass_once(sign=False).released == {}, "it lives"
     os.kill(run.pid, signal.SIGKILL)
-    first.started[run.id].wait(timeout=30)
+    first.started[run.id].wait(timeout=100)
     lab.environ["WORKER_MODE"] = "0"
     passed = second.pass_once(sign=False)
     assert passed.released == {card.id: "ready"} and [each.card for each in passed.spawned] == [card.id]
@@ -142,7 +142,7 @@ def test_a_deaf_worker_and_what_it_started_are_gone_before_the_card_is_free(lab:
     lab.board.request_stop(card.id, "archived", author="me", reason="not wanted")
     passed = dispatcher.pass_once(sign=False)
     assert passed.released == {card.id: "archived"} and passed.spawned == []
-    assert beside.wait(timeout=10) < 0 and dispatcher.started == {}
+    assert beside.wait(timeout=100) < 0 and dispatcher.started == {}
     assert lab.board.runs(card.id)[-1].outcome == "reclaimed"
 
 
@@ -179,7 +179,7 @@ def test_a_run_that_has_ended_keeps_its_card_until_its_process_is_gone(lab: Lab)
     ]
     assert run.pid is not None
     os.kill(run.pid, signal.SIGKILL)
-    dispatcher.started[run.id].wait(timeout=30)
+    dispatcher.started[run.id].wait(timeout=100)
     assert [each.card for each in dispatcher.pass_once(sign=False).spawned] == [card.id]
     assert lab.board.runs(card.id)[0].outcome == "blocked"
 
@@ -218,7 +218,7 @@ def test_the_same_failure_of_several_cards_rests_the_board_and_costs_no_attempt(
     lab.environ["WORKER_MODE"] = "1"
     dispatcher.pass_once(sign=False)
     for run in lab.board.live_runs():
-        dispatcher.started[run.id].wait(timeout=30)
+        dispatcher.started[run.id].wait(timeout=100)
         dispatcher.files.write_note(run.id, ExitNote(code=1, error=f"502 from the provider, request {run.attempt}00"))
     passed = dispatcher.pass_once(sign=False)
     assert passed.spawned == [] and {each.reason for each in passed.left} == {"failing"}

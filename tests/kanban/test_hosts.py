@@ -19,6 +19,7 @@ from hermes.kanban.launching import ProcessLauncher
 from hermes.kanban.place import this_worker
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import ProviderServer, Request, serve_in_thread
+from tests.cli.program import PASSED_ON
 from tests.kanban.test_workers import KEY
 
 #: Seconds that a claim holds without a sign of life; only the other machine acts on it, and not before the first one
@@ -35,6 +36,7 @@ class Machine:
         self.environ = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home.parent),
+            **PASSED_ON,
             "HERMES_KANBAN_HOST_ID": name * 8,
             "HERMES_KANBAN_CLAIM_TTL_SECONDS": str(LEASE),
             "OPENAI_BASE_URL": server.base_url,

@@ -179,7 +179,7 @@ def test_processes_that_claim_at_once_get_each_card_once(location: Location) -> 
         wanted = {card.id for card in board.cards()}
     children = [child(location, "claim") for _ in range(4)]
     begin(children)
-    answers = [each.communicate(timeout=50) for each in children]
+    answers = [each.communicate(timeout=100) for each in children]
     assert [answer[1] for answer in answers] == [""] * 4 and [each.returncode for each in children] == [0] * 4
     took = [line for out, _ in answers for line in out.split()]
     assert len(took) == 60 and set(took) == wanted
@@ -200,9 +200,9 @@ def test_writers_wait_for_each_other_and_a_killed_one_breaks_nothing(tmp_path: P
         last = victim.stdout.readline()
     victim.send_signal(signal.SIGKILL)
     rest = victim.stdout.read()  # with what was read ahead, which `communicate` would leave out
-    victim.communicate(timeout=30)
+    victim.communicate(timeout=100)
     for each in children[:3]:
-        _, errors = each.communicate(timeout=50)
+        _, errors = each.communicate(timeout=100)
         assert errors == "" and each.returncode == 0
     with open_board(location, HERE) as board:
         written = [comment for card in board.cards() for comment in board.show(card.id).comments]

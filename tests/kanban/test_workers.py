@@ -21,6 +21,7 @@ from hermes.kanban.place import this_worker
 from hermes.testing.faults import Fault, rate_limited, server_error
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import ProviderServer, Request, serve_in_thread
+from tests.cli.program import PASSED_ON
 
 KEY = "sk-test-0123456789abcdef0123456789"
 
@@ -32,7 +33,7 @@ class Lab:
         self.home = base / "user" / ".hermes"
         for name in profiles:
             (self.home / "profiles" / name).mkdir(parents=True)
-        self.environ = {"PATH": os.environ["PATH"], "HOME": str(self.home.parent)}
+        self.environ = {"PATH": os.environ["PATH"], "HOME": str(self.home.parent), **PASSED_ON}
         self.settings = KanbanSettings(**settings)  # type: ignore[arg-type]
         boards = Boards(self.home, this_worker(self.home, {}), environ={})
         self.board: Board = boards.open()
@@ -79,7 +80,7 @@ def pass_and_wait(dispatcher: Dispatcher) -> Passed:
     """One pass, then the ends of all workers it started."""
     passed = dispatcher.pass_once(sign=False)
     for process in dispatcher.started.values():
-        process.wait(timeout=60)
+        process.wait(timeout=100)
     return passed
 
 
@@ -285,7 +286,7 @@ def test_an_idea_is_planned_by_a_process_of_its_own_and_paid_by_the_board(lab: L
     with serve_in_thread(lambda request: reply(json.dumps({"fanout": True, "tasks": tasks}))) as server:
         dispatcher = lab.use(server).dispatcher(plan=begin)
         assert dispatcher.pass_once(sign=False).planned == [card.id]
-        assert processes[0].wait(timeout=60) == 0, lab.log(card)
+        assert processes[0].wait(timeout=100) == 0, lab.log(card)
     (made,) = [each for each in lab.board.cards() if each.id != card.id]
     assert (made.title, made.assignee, lab.board.find(card.id).status) == ("write", "coder", "todo")
     (paid,) = lab.board.spending("card")
