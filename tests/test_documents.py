@@ -119,7 +119,7 @@ def test_example_runs(language: str, code: str, tmp_path: Path, home: Path) -> N
             )
         finally:
             if "daemon --detach" in code:  # of an example that failed half-way nothing may go on
-                subprocess.run([tools / "hermes", "kanban", "daemon", "--stop"], env=environ, check=False, timeout=50)
+                subprocess.run([tools / "hermes", "kanban", "daemon", "--stop"], env=environ, check=False, timeout=60)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 

@@ -369,7 +369,7 @@ def test_an_answer_is_not_lost_over_a_character_that_the_output_cannot_show(
         program = Program(tmp_path).use(server)
         program.environ["PYTHONIOENCODING"] = encoding
         command = [*program.command, "-m", "test-model", "chat", "-q", "Привет"]
-        done = subprocess.run(command, cwd=program.folder, env=program.environ, capture_output=True, timeout=50)
+        done = subprocess.run(command, cwd=program.folder, env=program.environ, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout.decode(encoding)) == (0, seen), done.stderr
 
 
@@ -385,7 +385,7 @@ def test_a_reader_that_goes_away_ends_it_as_the_signal_would(program: Program, w
     os.close(reads)
     done = subprocess.run(
         [*program.command, *words, *more], cwd=program.folder, env=program.environ, stdin=subprocess.DEVNULL,
-        stdout=writes, stderr=subprocess.PIPE, timeout=50, check=False,
+        stdout=writes, stderr=subprocess.PIPE, timeout=60, check=False,
     )  # fmt: skip
     os.close(writes)
     assert done.returncode == 141, done.stderr

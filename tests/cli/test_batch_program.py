@@ -69,7 +69,7 @@ def shell(program: Program, command: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=60,
         check=False,
     )
 

@@ -48,7 +48,7 @@ class Program:
             capture_output=True,
             cwd=self.folder,
             env=self.environ,
-            timeout=50,
+            timeout=60,
             check=False,
         )
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -370,7 +370,7 @@ def test_a_reader_that_goes_away_ends_the_run(program: Program, needs_tool: Call
         line = " ".join(f"'{part}'" for part in program.command("-m", "test-model", "chat", "--json", "-q", "hi"))
         done = subprocess.run(
             ["bash", "-c", f"{line} | head -n 1; exit ${{PIPESTATUS[0]}}"],
-            capture_output=True, text=True, cwd=program.folder, env=program.environ, check=False, timeout=40,
+            capture_output=True, text=True, cwd=program.folder, env=program.environ, check=False, timeout=60,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     assert done.returncode == 141 and "Traceback" not in done.stderr

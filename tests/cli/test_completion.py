@@ -55,7 +55,7 @@ def offered(*words: str) -> list[str]:
         env=environ,
         capture_output=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=60,
     )
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout.split()

@@ -26,7 +26,7 @@ async def typed(home: Path, keys: str, prompt: str = "> ") -> str | Signal:
         composer = PromptComposer(past, lambda text: text.replace("swordfish", "[hidden]"))
         composer.refresh(prompt, "")
         await anyio.to_thread.run_sync(keyboard.send_text, keys)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             return await composer.read()
 
 
@@ -50,7 +50,7 @@ async def test_tab_offers_commands(tmp_path: Path) -> None:
             group.start_soon(take)
             await anyio.to_thread.run_sync(keyboard.send_text, "/sessi\t")
             buffer = composer._session.default_buffer
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 while buffer.text != "/sessions ":
                     await anyio.sleep(0.01)
             await anyio.to_thread.run_sync(keyboard.send_text, "\r")

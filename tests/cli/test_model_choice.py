@@ -20,7 +20,7 @@ def ask(base_url: str, home: Path) -> subprocess.CompletedProcess[str]:
     }
     command = [sys.executable, "-m", "hermes.cli.main", "chat", "-q", "hi"]
     return subprocess.run(
-        command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, cwd=home
+        command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, cwd=home
     )
 
 

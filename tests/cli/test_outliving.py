@@ -25,7 +25,7 @@ from hermes.testing.server import ProviderServer, Request, serve_in_thread
 from tests.cli.conftest import Ran
 from tests.cli.program import HERMES, Program
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Model:
@@ -165,7 +165,7 @@ def test_a_lost_terminal_costs_nothing(place: Place, interactive: bool) -> None:
         place.model.held = False
         os.close(master)
         assert process.wait(PATIENCE) == 143
-    result = place.verb("collect", place.tasks()["part two"]["task_id"], "--timeout", "30")
+    result = place.verb("collect", place.tasks()["part two"]["task_id"], "--timeout", "60")
     assert (result.code, result.out) == (0, "TWO\n"), result.err
     root = place.tasks()["root"]["task_id"]
     if not interactive:
@@ -225,7 +225,7 @@ def test_a_killed_process_is_seen_and_its_work_goes_on_in_the_background(place: 
     place.model.held = False
     resumed = place.run("tasks", "resume", two["task_id"])
     assert resumed.code == 0, resumed.err
-    result = place.json("collect", tasks["root"]["task_id"], "--timeout", "30")
+    result = place.json("collect", tasks["root"]["task_id"], "--timeout", "60")
     assert result["summary"] == "all is done"
     (receipt,) = place.json("show", two["task_id"])["receipts"]
     assert receipt["id"] == kept["receipt"]["id"] and receipt["state"] == "delivered"
@@ -245,7 +245,7 @@ def test_detached_work_is_corrected_cancelled_and_brought_back(place: Place) -> 
     assert place.verb("wait", tasks["part two"]["task_id"], "--timeout", "0").code == 124
     done = place.verb("cancel", tasks["part two"]["task_id"], "--receipt", "once")
     assert (done.code, done.out) == (0, "cancel once: delivered\n"), done.err
-    waited = place.json("wait", tasks["part two"]["task_id"], tasks["root"]["task_id"], "--timeout", "30")
+    waited = place.json("wait", tasks["part two"]["task_id"], tasks["root"]["task_id"], "--timeout", "60")
     log = place.home / "logs" / "host.log"
     assert not waited["running"] and not waited["suspended"], log.read_text()
     late = place.verb("cancel", tasks["part two"]["task_id"])

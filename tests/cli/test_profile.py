@@ -141,7 +141,7 @@ def test_a_team_is_made_and_its_cards_end_without_a_file_edited_by_hand(tmp_path
         path = f"{Path(HERMES).parent}{os.pathsep}{environ['PATH']}"
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", TEAM], cwd=program.folder, env={**environ, "PATH": path},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     listed = json.loads(program.run("kanban", "list", "--json").out)["tasks"]

@@ -33,7 +33,7 @@ from hermes.cli.standing_aside import (
 from hermes.config import find_home
 from hermes.core.errors import OperatorError
 from hermes.store.hosting import host_alive
-from tests.cli.test_outliving import Place, finished, place, session_in
+from tests.cli.test_outliving import PATIENCE, Place, finished, place, session_in
 
 __all__ = ["place"]  # the fixture
 
@@ -47,10 +47,10 @@ with hermes.open(model="test-model"):
 """
 
 
-def make_room(place: Place, answers: float = 15.0, leaves: float = 10.0) -> tuple[Aside, list[str]]:
+def make_room(place: Place, answers: float = PATIENCE, leaves: float = 10.0) -> tuple[Aside, list[str]]:
     aside, said = Aside(), list[str]()
     home = find_home({"HERMES_HOME": str(place.home)})
-    anyio.run(stand_aside, GlobalOptions(), home, aside, said.append, answers, leaves)
+    anyio.run(stand_aside, GlobalOptions(), home, aside, said.append, answers, leaves, PATIENCE)
     return aside, said
 
 
@@ -98,8 +98,8 @@ def test_what_runs_in_front_and_behind_stops_and_goes_on(place: Place, monkeypat
     assert go_on(Path(sys.executable), home, aside, said.append), said
     assert f"hermes attach {behind}" in "".join(said)
     root = place.tasks()["root"]["task_id"]
-    assert place.json("collect", root, "--timeout", "30")["summary"] == "all is done"
-    assert place.verb("collect", place.tasks()["part two, alone"]["task_id"], "--timeout", "30").out == "TWO\n"
+    assert place.json("collect", root, "--timeout", "60")["summary"] == "all is done"
+    assert place.verb("collect", place.tasks()["part two, alone"]["task_id"], "--timeout", "60").out == "TWO\n"
     assert place.asked("part one") == 1
 
 
@@ -116,8 +116,8 @@ def test_a_conversation_that_waits_for_its_person_is_left_resumable_and_not_take
         place.until(lambda: len(living(home)) == 2, "both")
         aside, said = make_room(place, leaves=2.0)
         assert (aside.sessions, said) == ([], [])
-        assert b"hermes is being updated" in idle.communicate(timeout=30)[0]
-        assert empty.wait(30) == 143
+        assert b"hermes is being updated" in idle.communicate(timeout=PATIENCE)[0]
+        assert empty.wait(PATIENCE) == 143
         wait_for_all(home, said.append)
         assert said == []
 

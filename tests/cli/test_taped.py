@@ -56,7 +56,7 @@ def run(program: Program, *args: str, text: str = "") -> Ran:
         capture_output=True,
         cwd=program.folder,
         env=program.environ,
-        timeout=50,
+        timeout=60,
         check=False,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -50,7 +50,7 @@ def test_a_task_of_a_run_that_is_over_goes_on_in_the_background(
         assert ran.code == 0, ran.err
         said = json.loads(ran.out)
         assert said["ok"] and said["receipt"]["id"] == "mine" and "hermes attach" in said["message"], said
-        assert asked("collect", tasks["root"], "--timeout", "30")["summary"] == "both"
+        assert asked("collect", tasks["root"], "--timeout", "60")["summary"] == "both"
         assert asked("collect", tasks["part"])["summary"] == "the south"
         (receipt,) = asked("show", tasks["part"])["receipts"]
         assert (receipt["id"], receipt["verb"], receipt["state"]) == ("mine", "continue", "delivered")

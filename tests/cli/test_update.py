@@ -35,7 +35,7 @@ from tests.cli.conftest import Ran
 from tests.cli.program import Program
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
+PATIENCE = 60.0
 #: The newer version has one more step in its journal's layout.
 STEP = '''
 @migration("9999_later")
@@ -298,7 +298,7 @@ def test_a_tree_goes_on_under_the_next_version_and_the_way_back_is_open(
     assert machine.version() == "0.1.1"
     root = json.loads(machine.done("tasks", "list", "--session", session, "--json").out)["tasks"]
     (main,) = [task["task_id"] for task in root if task["goal"] == "root"]
-    assert machine.done("tasks", "collect", main, "--timeout", "30").out == "all is done\n"
+    assert machine.done("tasks", "collect", main, "--timeout", "60").out == "all is done\n"
     assert sum(one.first_user.startswith("part one") for one in asked) == 1
     assert re.search(r"hermes 0\.1\.0\n(.*\n)*.*hermes 0\.1\.1\n", machine.log())
     assert "that is the newest" in machine.done("update").out

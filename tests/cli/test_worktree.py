@@ -71,7 +71,7 @@ def test_a_conversation_says_where_it_works(program: Program, repository: Checko
         command = [*("-m", "test-model"), "chat", "--cli", "-w"]
         done = subprocess.run(
             [HERMES, *command], cwd=repository.path, env=program.environ, input="go\n/quit\n", capture_output=True,
-            text=True, timeout=50, check=False,
+            text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "this conversation works in" in done.stdout + done.stderr
@@ -85,7 +85,7 @@ def test_a_run_in_the_background_works_where_its_conversation_does(program: Prog
         command = [*("-m", "test-model"), "chat", "--cli", "-w"]
         done = subprocess.run(
             [HERMES, *command], cwd=repository.path, env=program.environ, input="/background go\n", capture_output=True,
-            text=True, timeout=50, check=False,
+            text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 0 and "Hermes (background #1)" in done.stdout, done.stdout + done.stderr
     assert repository.state() == state

@@ -175,10 +175,11 @@ async def stand_aside(
     say: Say,
     answers: float = ANSWERS,
     leaves: float = LEAVES,
+    ends: float = LEAVES,
 ) -> None:
     """Have every process finish the call that it is in, stop with its work resumable, and end. What has to go on is
     added to `aside` as soon as it stands. A process gets `answers` seconds to let its work go, beside those for
-    commands that run, and `leaves` to end then.
+    commands that run, `leaves` to end then, and `ends` after it was sent a signal.
 
     Raises:
         OperatorError: a process does not answer; what stopped before is in `aside`.
@@ -192,7 +193,7 @@ async def stand_aside(
         for one in found:
             if one.pid != os.getpid():
                 await _one(sources, one, wait, answers, aside)
-        await _ended(each, leaves, say)
+        await _ended(each, leaves, ends, say)
 
 
 async def _one(sources: Sources, one: Living, wait: float, answers: float, aside: Aside) -> None:
@@ -226,7 +227,7 @@ async def _has_work(store: Store, session: str) -> bool:
     return False
 
 
-async def _ended(home: Home, leaves: float, say: Say) -> None:
+async def _ended(home: Home, leaves: float, ends: float, say: Say) -> None:
     """Wait until no process of the home holds its lock; one of this program that stays is asked by a signal."""
     left = await _wait(home, leaves, frozenset())
     signalled = set()
@@ -234,7 +235,7 @@ async def _ended(home: Home, leaves: float, say: Say) -> None:
         if _ask_to_end(home, one):
             signalled.add(one.owner)
     others = frozenset(one.owner for one in left if one.owner not in signalled)
-    stay = [*await _wait(home, leaves, others), *(one for one in left if one.owner in others)]
+    stay = [*await _wait(home, ends, others), *(one for one in left if one.owner in others)]
     for one in stay:
         say(
             f"note: {describe(home, one)} stays: it is another program that uses hermes, or does not react. Nothing "
