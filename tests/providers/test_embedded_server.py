@@ -78,7 +78,7 @@ def ask(url: str, key: str) -> dict[str, Any]:
         json.dumps(body).encode(),
         {"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=100) as answer:
         reply: dict[str, Any] = json.load(answer)
     return reply
 
