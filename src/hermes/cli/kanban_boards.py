@@ -6,7 +6,7 @@ import mimetypes
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import msgspec
@@ -19,7 +19,7 @@ from hermes.core.errors import OperatorError
 from hermes.kanban.boards import Boards
 from hermes.kanban.home import open_boards
 
-__all__ = ["attach", "attachments", "boards", "init"]
+__all__ = ["attach", "attach_rm", "attachments", "boards", "init"]
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -53,7 +53,17 @@ def init(context: click.Context, /, as_json: bool) -> None:
         click.echo(f"the board {opened.slug} is {where}; {limits}")
 
 
-@click.group(epilog="\b\nExamples:\n  hermes kanban boards list\n  hermes kanban boards create web --workdir /src/web\n"
+class _Boards(click.Group):
+    """The commands, also by the other names that people know them by."""
+
+    other_names: ClassVar = {"ls": "list", "use": "switch", "current": "show"}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, self.other_names.get(cmd_name, cmd_name))
+
+
+@click.group(cls=_Boards,
+             epilog="\b\nExamples:\n  hermes kanban boards list\n  hermes kanban boards create web --workdir /src/web\n"
              "  hermes kanban boards switch web")  # fmt: skip
 def boards() -> None:
     """The boards of this home, one a project. All profiles share them."""
@@ -230,6 +240,23 @@ def attach(context: click.Context, /, card: str, file: str, name: str, as_json: 
         print_json(found)
     else:
         click.echo(f"attachment {found.id}: {found.name}, {size_text(found.size)}")
+
+
+@click.command("attach-rm", epilog="\b\nExample:\n  hermes kanban attach-rm t_1a2b3c4d spec.pdf")
+@click.argument("card")
+@click.argument("name")
+@_json
+@click.pass_context
+def attach_rm(context: click.Context, /, card: str, name: str, as_json: bool) -> None:
+    """Remove a file of a card, by its name or number."""
+    opened = changing(context)
+    with opened.board as board:
+        board.detach(card, name, author=opened.author)
+        found = board.attachments(card)
+    if as_json:
+        print_json({"attachments": found})
+    else:
+        click.echo(f"removed {name}; {len(found)} files are left")
 
 
 @click.command(

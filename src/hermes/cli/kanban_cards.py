@@ -11,7 +11,7 @@ import click
 
 from hermes.chat.card_text import card_lines, card_rows, read_moment, read_span
 from hermes.chat.render import printable
-from hermes.cli.kanban_parts import OpenedBoard, changing, open_named
+from hermes.cli.kanban_parts import NOBODY, OpenedBoard, changing, open_named
 from hermes.cli.options import refused
 from hermes.cli.screens import print_json, terminal_width
 from hermes.config.endpoints import EFFORTS
@@ -25,10 +25,9 @@ from hermes.kanban.placing import WorkState, work_of
 from hermes.kanban.reading import CardFilter
 from hermes.kanban.reasons import serving
 
-__all__ = ["assign", "comment", "context_", "create", "edit", "link", "list_", "show", "unlink"]
+__all__ = ["assign", "comment", "context_", "create", "edit", "link", "list_", "set_model", "show", "unlink"]
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_NOBODY = ("none", "-", "null")
 
 
 def _text(given: str) -> str:
@@ -146,7 +145,7 @@ def list_(
     if mine:
         assignee = opened.sources.loaded.home.profile
     states: Any = tuple(each.strip() for each in status.split(",") if each.strip())
-    nobody = assignee in _NOBODY
+    nobody = assignee in NOBODY
     wanted = CardFilter(
         assignee=None if nobody else assignee, unassigned=nobody, status=states, limit=limit + 1 if limit else None,
         **given,
@@ -257,8 +256,38 @@ def edit(context: click.Context, /, card: str, as_json: bool, **given: Any) -> N
     _said(after, as_json, f"{after.id}: {', '.join(changes)} changed")
 
 
+@click.command(
+    "set-model",
+    epilog="\b\nExamples:\n  hermes kanban set-model t_1a2b3c4d anthropic/claude-opus-4.1 --reasoning high\n"
+    "  hermes kanban set-model t_1a2b3c4d none",
+)
+@click.argument("card")
+@click.argument("model")
+@click.option("--provider", default=None, metavar="NAME", help="Provider of that model.")
+@click.option("--reasoning", default=None, metavar="LEVEL", help="How much they think.")
+@_json
+@click.pass_context
+def set_model(
+    context: click.Context, /, card: str, model: str, provider: str | None, reasoning: str | None, as_json: bool
+) -> None:
+    """Say which model the workers of a card use, from their next run on; `none`: that of their profile."""
+    nothing = model in NOBODY
+    if nothing and provider not in (None, *NOBODY):
+        raise UsageError("--provider goes with a model, and none was named.")
+    changes = {"model_override": _value("model", model)}
+    # a provider that was named for the model before does not belong to another one
+    changes["provider_override"] = None if nothing or provider is None else _value("provider", provider)
+    if reasoning is not None:
+        changes["reasoning_effort"] = _value("reasoning", reasoning)
+    opened = changing(context)
+    with opened.board as board:
+        after = board.edit(card, changes, author=opened.author)
+    at = f" at {after.provider_override}" if after.provider_override else ""
+    _said(after, as_json, f"{after.id}: its workers use {after.model_override or 'the model of their profile'}{at}")
+
+
 def _value(name: str, given: Any) -> Any:
-    if isinstance(given, str) and given in _NOBODY:
+    if isinstance(given, str) and given in NOBODY:
         return "" if name in ("body",) else None
     if name == "body":
         return _text(given)
@@ -291,7 +320,7 @@ def assign(context: click.Context, /, card: str, profile: str, as_json: bool) ->
     """Give a card to a profile, or to nobody (none). Refused while a worker has it."""
     opened = changing(context)
     with opened.board as board:
-        after = board.assign(card, None if profile in _NOBODY else profile, author=opened.author)
+        after = board.assign(card, None if profile in NOBODY else profile, author=opened.author)
     _said(after, as_json, f"{after.id} is for {after.assignee or 'nobody'} now")
 
 
@@ -301,13 +330,20 @@ def assign(context: click.Context, /, card: str, profile: str, as_json: bool) ->
 @click.argument("card")
 @click.argument("text")
 @click.option("--author", default=None, metavar="NAME", help="Who says it; you.")
+@click.option(
+    "--max-len", "most", type=click.IntRange(min=1), default=None, metavar="N", help="Cut it to N characters."
+)
 @_json
 @click.pass_context
-def comment(context: click.Context, /, card: str, text: str, author: str | None, as_json: bool) -> None:
+def comment(
+    context: click.Context, /, card: str, text: str, author: str | None, most: int | None, as_json: bool
+) -> None:
     """Say something about a card; its next worker reads it. - reads stdin, @FILE a file."""
     opened = changing(context)
     with opened.board as board:
-        number = board.comment(card, _text(text), author=author or opened.author)
+        said = _text(text)
+        cut = f"{said[: most - 1]}…" if most is not None and len(said) > most else said
+        number = board.comment(card, cut, author=author or opened.author)
         found = board.find(card)
     if as_json:
         print_json({"card": found.id, "comment": number})

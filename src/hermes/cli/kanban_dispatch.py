@@ -55,10 +55,23 @@ Examples:
 
 @click.command(epilog=_ONCE)
 @click.option("--dry-run", is_flag=True, help="Start nothing; say what would be.")
-@click.option("--max", "most", type=click.IntRange(min=0), default=None, metavar="N", help="Start at most N workers.")
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(min=0),
+    default=None,
+    metavar="N",
+    help="Start at most N, plans of ideas included.",
+)
+@click.option(
+    "--failure-limit", type=click.IntRange(min=1), default=None, metavar="N",
+    help="Failures in a row after which a card is put aside; else as configured.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
-def dispatch(context: click.Context, /, dry_run: bool, most: int | None, as_json: bool) -> int:
+def dispatch(
+    context: click.Context, /, dry_run: bool, most: int | None, failure_limit: int | None, as_json: bool
+) -> int:
     """Look after the board once: release what is gone, start workers for what is ready.
 
     The workers go on by themselves. Exit code 3: another dispatcher serves the board.
@@ -66,7 +79,8 @@ def dispatch(context: click.Context, /, dry_run: bool, most: int | None, as_json
     refuse_in_task("hermes kanban dispatch")
     opened = open_named(context)
     with opened.board:
-        dispatcher = dispatcher_of(opened, lambda line: None, tell=teller_of(opened.sources, opened.slug))
+        tell = teller_of(opened.sources, opened.slug)
+        dispatcher = dispatcher_of(opened, lambda line: None, failures=failure_limit, tell=tell)
         if not dry_run and not dispatcher.lock.take():
             return _busy(dispatcher.lock, as_json)
         try:

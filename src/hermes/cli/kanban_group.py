@@ -19,6 +19,7 @@ COMMANDS: dict[str, Entry] = {
     "show": Entry("hermes.cli.kanban_cards", "show", "Show a card with everything that hangs on it.", _CARDS),
     "edit": Entry("hermes.cli.kanban_cards", "edit", "Change fields of a card.", _CARDS),
     "assign": Entry("hermes.cli.kanban_cards", "assign", "Give a card to a profile, or to nobody.", _CARDS),
+    "set-model": Entry("hermes.cli.kanban_cards", "set_model", "Say which model the workers of a card use.", _CARDS),
     "link": Entry("hermes.cli.kanban_cards", "link", "Make a card wait for another one.", _CARDS),
     "unlink": Entry("hermes.cli.kanban_cards", "unlink", "Let it wait no longer.", _CARDS),
     "comment": Entry("hermes.cli.kanban_cards", "comment", "Say something about a card.", _CARDS),
@@ -26,6 +27,7 @@ COMMANDS: dict[str, Entry] = {
     "attachments": Entry(
         "hermes.cli.kanban_boards", "attachments", "List, write or remove the files of a card.", _CARDS
     ),
+    "attach-rm": Entry("hermes.cli.kanban_boards", "attach_rm", "Remove a file of a card.", _CARDS),
     "context": Entry("hermes.cli.kanban_cards", "context_", "Print what a card's worker is told.", _CARDS),
     "complete": Entry("hermes.cli.kanban_moves", "complete", "Finish cards.", _MOVES),
     "block": Entry("hermes.cli.kanban_moves", "block", "Set a card aside.", _MOVES),
@@ -35,7 +37,9 @@ COMMANDS: dict[str, Entry] = {
     "schedule": Entry("hermes.cli.kanban_moves", "schedule", "Park a card until a time.", _MOVES),
     "claim": Entry("hermes.cli.kanban_moves", "claim", "Take a card yourself.", _MOVES),
     "reclaim": Entry("hermes.cli.kanban_moves", "reclaim", "Take cards from their workers.", _MOVES),
+    "reassign": Entry("hermes.cli.kanban_moves", "reassign", "Give a card to another profile, also at work.", _MOVES),
     "reopen": Entry("hermes.cli.kanban_moves", "reopen", "Take finished cards up again.", _MOVES),
+    "reopen-review": Entry("hermes.cli.kanban_moves", "reopen_review", "Let finished cards be judged again.", _MOVES),
     "request-review": Entry("hermes.cli.kanban_moves", "request_review", "Hand a card to a reviewer.", _MOVES),
     "request-changes": Entry("hermes.cli.kanban_moves", "request_changes", "Send a judged card back.", _MOVES),
     "heartbeat": Entry("hermes.cli.kanban_keeping", "heartbeat", "Say that you still work on a card.", _MOVES),

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from hermes.chat.card_text import read_moment
-from hermes.cli.kanban_parts import changing
+from hermes.chat.card_text import read_moment, read_span
+from hermes.cli.kanban_parts import NOBODY, changing
 from hermes.cli.screens import print_json
 from hermes.core.codec import decode_json
 from hermes.core.errors import UsageError
@@ -28,8 +28,8 @@ from hermes.kanban.errors import BoardError
 from hermes.kanban.reasons import serving
 
 __all__ = [
-    "archive", "block", "claim", "complete", "promote", "reclaim", "reopen", "request_changes", "request_review",
-    "schedule", "unblock",
+    "archive", "block", "claim", "complete", "promote", "reassign", "reclaim", "reopen", "reopen_review",
+    "request_changes", "request_review", "schedule", "unblock",
 ]  # fmt: skip
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -163,13 +163,17 @@ def schedule(context: click.Context, /, card: str, moment: str, as_json: bool) -
     _each(context, [card], as_json, move)
 
 
-@click.command(epilog="\b\nExamples:\n  hermes kanban claim t_1a2b3c4d")
+@click.command(epilog="\b\nExamples:\n  hermes kanban claim t_1a2b3c4d\n  hermes kanban claim t_1a2b3c4d --ttl 2h")
 @click.argument("card")
+@click.option("--ttl", default="", metavar="SPAN", help="For 30m, 2h, 1d; a heartbeat prolongs it. Else for good.")
 @_json
 @click.pass_context
-def claim(context: click.Context, /, card: str, as_json: bool) -> None:
+def claim(context: click.Context, /, card: str, ttl: str, as_json: bool) -> None:
     """Take a card yourself: no worker gets it until you complete, block or reclaim it."""
-    _each(context, [card], as_json, lambda board, name, who: board.claim_by_hand(name, author=who).card, "yours")
+    span = read_span(ttl) if ttl else None
+    _each(
+        context, [card], as_json, lambda board, name, who: board.claim_by_hand(name, author=who, ttl=span).card, "yours"
+    )
 
 
 @click.command(
@@ -192,6 +196,39 @@ def reclaim(context: click.Context, /, cards: tuple[str, ...], reason: str, as_j
 def reopen(context: click.Context, /, cards: tuple[str, ...], work: bool, as_json: bool) -> None:
     """Take finished cards up again, to be judged or (--work) worked on."""
     _each(context, cards, as_json, lambda board, name, who: board.reopen(name, author=who, review=not work))
+
+
+@click.command("reopen-review", epilog="\b\nExample:\n  hermes kanban reopen-review t_1a2b3c4d")
+@_cards
+@_json
+@click.pass_context
+def reopen_review(context: click.Context, /, cards: tuple[str, ...], as_json: bool) -> None:
+    """Take finished cards up again, to be judged once more."""
+    _each(context, cards, as_json, lambda board, name, who: board.reopen(name, author=who))
+
+
+@click.command(
+    epilog='\b\nExamples:\n  hermes kanban reassign t_1a2b3c4d coder\n'
+    '  hermes kanban reassign t_1a2b3c4d coder --reclaim --reason "needs another eye"'
+)  # fmt: skip
+@click.argument("card")
+@click.argument("profile")
+@click.option("--reclaim", "stop", is_flag=True, help="Also while it is worked on: its worker is asked to stop.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; it stands in the events.")
+@_json
+@click.pass_context
+def reassign(context: click.Context, /, card: str, profile: str, stop: bool, reason: str, as_json: bool) -> None:
+    """Give a card to another profile, or to nobody (none); its failures count from zero."""
+    if reason and not stop:
+        raise UsageError("--reason goes with --reclaim: it says why the worker is stopped.")
+    wanted = None if profile in NOBODY else profile
+
+    def move(board: Board, name: str, who: str) -> Card:
+        if stop:
+            return board.reassign(name, wanted, author=who, reason=reason)
+        return board.assign(name, wanted, author=who)
+
+    _each(context, [card], as_json, move, f"for {wanted or 'nobody'} now")
 
 
 @click.command("request-review", epilog="\b\nExample:\n  hermes kanban request-review t_1a2b3c4d --reviewer reviewer")

@@ -24,6 +24,7 @@ from hermes.kanban.run_process import RUN_ID
 from hermes.kanban.telling import Tiding
 
 __all__ = [
+    "NOBODY",
     "OpenedBoard",
     "changing",
     "claim_seconds",
@@ -37,6 +38,10 @@ __all__ = [
     "serving_options",
     "stop_on_signals",
 ]
+
+
+#: What stands for nobody, or for nothing, where a name is asked for.
+NOBODY = ("none", "-", "null")
 
 
 class OpenedBoard(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,14 +137,17 @@ def dispatcher_of(
     say: Callable[[str], None],
     workers: int | None = None,
     *,
+    failures: int | None = None,
     tell: Callable[[Sequence[Tiding]], None] | None = None,
 ) -> Dispatcher:
-    """A dispatcher for an open board; `workers` replaces the configured number of workers at once, `tell` is told what
-    a person has to know."""
+    """A dispatcher for an open board; `workers` replaces the configured number of workers at once, `failures` that of
+    failures in a row; `tell` is told what a person has to know."""
     sources = opened.sources
     settings = sources.loaded.require().kanban
     if workers is not None:
         settings = msgspec.structs.replace(settings, max_in_progress=workers)
+    if failures is not None:
+        settings = msgspec.structs.replace(settings, failure_limit=failures)
     home = sources.loaded.home
     launcher = ProcessLauncher(
         opened.board.location,

@@ -76,15 +76,20 @@ class Board(BoardCards):
                 profile=profile, money=money,
             )  # fmt: skip
 
-    def claim_by_hand(self, name: str, *, author: str) -> Claimed:
-        """Take a card for a person: no end, no process, no signs of life needed. Raises `MoveRefused`."""
+    def claim_by_hand(self, name: str, *, author: str, ttl: float | None = None) -> Claimed:
+        """Take a card for a person: no process, no signs of life needed, no end unless `ttl` (seconds) is given.
+
+        Raises:
+            MoveRefused: it cannot be taken in this state. StillRunning: not now.
+        """
         with self.database.write() as tx:
             card = reading.card_by_id(tx, reading.resolve(tx, name), lock=True)
             check_move(card.id, card.status, "claim")
             step: Step = "review" if card.status == "review" else "work"
             taken = claiming.claim(
-                tx, self.here, profiles=None, author=author, card_id=card.id, ttl=None, step=step, profile=author
-            )
+                tx, self.here, profiles=None, author=author, card_id=card.id, ttl=ttl, step=step, profile=author,
+                manual=True,
+            )  # fmt: skip
             if taken is None:
                 raise StillRunning(
                     f"{card.id} is {card.status} and cannot be taken now: it waits for a card, a time, another host, "

@@ -22,6 +22,7 @@ from hermes.kanban.card import (
     Link,
     LinkKind,
     NewCard,
+    Proof,
     Question,
     Run,
     Worker,
@@ -88,6 +89,11 @@ class BoardCards:
         """Cards that a filter lets through, in its order."""
         with self.database.read() as tx:
             return reading.cards_like(tx, wanted or CardFilter())
+
+    def ended(self, ids: Collection[str]) -> dict[str, float]:
+        """When each of these cards ended, of those that have."""
+        with self.database.read() as tx:
+            return reading.ended(tx, ids)
 
     def find(self, name: str) -> Card:
         """A card by its id or the beginning of it. Raises `CardNotFound`."""
@@ -217,6 +223,21 @@ class BoardCards:
             creating.assign(tx, card, profile, author, self.here)
             return reading.card_by_id(tx, card.id)
 
+    def reassign(self, name: str, profile: str | None, *, author: str, reason: str = "") -> Card:
+        """Give a card to another profile also while it runs: its worker is asked to stop, and the next run is the
+        other's. From a person it is taken at once."""
+        self._known(profile)
+        with self.database.write() as tx:
+            card = reading.card_by_id(tx, reading.resolve(tx, name), lock=True)
+            run = reading.run_by_id(tx, card.current_run_id) if card.current_run_id is not None else None
+            if run is not None and run.manual:
+                proof = Proof(kind="ended", host_id=self.here.host_id, detail=reason or "given to somebody else")
+                releasing.release(tx, run.id, "reclaimed", proof, author=author)
+            elif run is not None:
+                releasing.request_stop(tx, card, "ready", reason, author)
+            creating.assign(tx, reading.card_by_id(tx, card.id), profile, author, self.here)
+            return reading.card_by_id(tx, card.id)
+
     def link(
         self,
         parent: str,
@@ -300,7 +321,8 @@ class BoardCards:
                 )
             token = str(tx.value(sa.select(t.runs.c.token).where(t.runs.c.id == run.id)))
             claim = Claim(card_id=card.id, run_id=run.id, token=token)
-            claiming.heartbeat(tx, claim, author, ttl=0.0, note=note or "still at it")
+            span = (run.expires or 0.0) - (run.heartbeat_at or run.started_at)  # as long again as it was taken for
+            claiming.heartbeat(tx, claim, author, ttl=span, note=note or "still at it")
             return reading.card_by_id(tx, card.id)
 
     def repair(self, *, dry_run: bool = False) -> list[Mended]:

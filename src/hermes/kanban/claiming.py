@@ -101,10 +101,12 @@ def claim(
     step: Step = "work",
     profile: str | None = None,
     money: Reserve | None = None,
+    manual: bool = False,
 ) -> Claimed | None:
     """Take the first card that fits in the order of the queue, or `card_id` if it does; None if none.
 
-    `ttl` None makes a claim by hand: it has no end and no process. `profile` is who runs it, by default the assignee.
+    A `manual` claim is a person's: it has no process, and with `ttl` None no end. `profile` is who runs it, by default
+    the assignee.
 
     Raises:
         BudgetSpent: `money` is not there; nothing was taken.
@@ -128,7 +130,7 @@ def claim(
         _NEW_RUN,
         {
             "id": run_id, "card_id": card.id, "attempt": card.attempts, "profile": who, "step": step,
-            "manual": ttl is None, "token": token, "host_id": worker.host_id, "home_id": worker.home_id,
+            "manual": manual, "token": token, "host_id": worker.host_id, "home_id": worker.home_id,
             "boot_id": worker.boot_id, "pid": worker.pid, "process_started": worker.process_started,
             "started_at": tx.now, "expires": card.claim_expires, "counted": False,
         },

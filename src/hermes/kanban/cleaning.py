@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
 from hermes.kanban.board import Board
 from hermes.kanban.placing import remove_scratch
-from hermes.kanban.reading import CardFilter
 from hermes.kanban.run_process import RunFiles
 
 __all__ = ["Cleaned", "clean"]
@@ -36,27 +35,36 @@ class Cleaned(msgspec.Struct, frozen=True, kw_only=True):
 
 def clean(board: Board, folder: Path, *, event_days: float | None, log_days: float | None) -> Cleaned:
     """Remove what is older than so many days (None: nothing of that kind); `folder` is the board's on this machine."""
-    wanted = CardFilter(status=("done", "archived"), archived=True)
-    ended = {card.id: card.completed_at or card.updated_at for card in board.cards(wanted)}
-    logs, log_bytes = (0, 0) if log_days is None else _logs(folder / "logs", ended, time.time() - log_days * _DAY)
+    # A board keeps its ended cards for ever: only those are looked at of which something stands here.
+    old = {} if log_days is None else _old_logs(folder / "logs", time.time() - log_days * _DAY)
+    scratch = [path.name for path in (folder / "workspaces").glob("t_*")]
+    ended = board.ended({*scratch, *(_card_of(path) for path in old)})
+    logs, log_bytes = _remove_logs(old, ended)
     return Cleaned(
         rows=0 if event_days is None else board.prune(keep_days=event_days),
         logs=logs,
         log_bytes=log_bytes,
-        folders=remove_scratch(folder, ended, board.clock()),
+        folders=remove_scratch(folder, {name: ended[name] for name in scratch if name in ended}, board.clock()),
         run_files=_run_files(board, folder / "runs"),
     )
 
 
-def _logs(folder: Path, ended: Mapping[str, float], before: float) -> tuple[int, int]:
-    """Remove logs of ended cards that nobody wrote since; how many, and their bytes."""
-    count, size = 0, 0
-    for path in sorted(folder.glob("t_*.log*")):
-        found = _status(path)
-        if found is not None and path.name.partition(".")[0] in ended and found.st_mtime < before:
-            path.unlink(missing_ok=True)
-            count, size = count + 1, size + found.st_size
-    return count, size
+def _card_of(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+def _old_logs(folder: Path, before: float) -> dict[Path, int]:
+    """The logs that nobody wrote since, with their bytes."""
+    found = {path: _status(path) for path in sorted(folder.glob("t_*.log*"))}
+    return {path: status.st_size for path, status in found.items() if status is not None and status.st_mtime < before}
+
+
+def _remove_logs(old: Mapping[Path, int], ended: Collection[str]) -> tuple[int, int]:
+    """Remove those of ended cards; how many, and their bytes."""
+    gone = {path: size for path, size in old.items() if _card_of(path) in ended}
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return len(gone), sum(gone.values())
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -158,7 +158,8 @@ class Dispatcher:
     # -- one pass -----------------------------------------------------------------------------------------------------
 
     def pass_once(self, *, most: int | None = None, dry_run: bool = False, sign: bool = True) -> Passed:
-        """Look at everything once. `most` limits how many workers are started; `dry_run` starts and changes nothing.
+        """Look at everything once. `most` limits how many workers and plans are started together; with `dry_run`
+        nothing is started or changed.
 
         Raises:
             StoreError: the board cannot be used.
@@ -183,7 +184,7 @@ class Dispatcher:
         if not dry_run:
             if self._planning is not None:
                 rest = bool(self._slots(living)[1]) or self._outages.paused() is not None
-                planned, ideas = self._planning.look(rest=rest)
+                planned, ideas = self._planning.look(rest=rest, most=None if most is None else most - len(spawned))
                 left = [*left, *ideas]
             self.board.note_reasons(left)
             self._sweep()

@@ -49,8 +49,9 @@ class Planning:
         """Whether a plan was finished since the last pass."""
         return any(process.poll() is not None for process in self._running.values())
 
-    def look(self, *, rest: bool) -> tuple[list[str], list[Reason]]:
-        """Start plans, none with `rest`; returns the cards they are for, and why others in triage stay there."""
+    def look(self, *, rest: bool, most: int | None = None) -> tuple[list[str], list[Reason]]:
+        """Start plans, none with `rest` and at most `most`; returns the cards they are for, and why others in triage
+        stay there."""
         for card_id, process in list(self._running.items()):
             if process.poll() is not None:
                 del self._running[card_id]
@@ -59,7 +60,8 @@ class Planning:
         ideas = self._board.cards(CardFilter(status=("triage",)))
         begun: list[str] = []
         left: list[Reason] = []
-        most = min(self._settings.auto_decompose_per_tick, _AT_ONCE - len(self._running))
+        room = min(self._settings.auto_decompose_per_tick, _AT_ONCE - len(self._running))
+        most = room if most is None else min(room, most)
         for card in ideas:
             reason = self._obstacle(card)
             if reason is not None:

@@ -115,6 +115,20 @@ def card_by_id(tx: Tx, card_id: str, *, lock: bool = False) -> Card:
     return values_of(Card, [row])[0]
 
 
+def ended(tx: Tx, ids: Collection[str]) -> dict[str, float]:
+    """When each of these cards ended (seconds since the epoch), of those that are done or archived."""
+    c, wanted = t.cards.c, sorted(ids)
+    found: dict[str, float] = {}
+    for start in range(0, len(wanted), 500):  # databases take only so many parameters
+        rows = tx.rows(
+            sa.select(c.id, sa.func.coalesce(c.completed_at, c.updated_at)).where(
+                c.id.in_(wanted[start : start + 500]), c.status.in_(("done", "archived"))
+            )
+        )
+        found.update((str(name), float(when)) for name, when in rows)
+    return found
+
+
 _ORDERS: dict[str, tuple[sa.ColumnElement[Any], ...]] = {
     "created": (t.cards.c.seq.asc(),),
     "created-desc": (t.cards.c.seq.desc(),),

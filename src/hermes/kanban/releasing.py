@@ -102,6 +102,8 @@ def check_proof(tx: Tx, run: Run, proof: Proof | None) -> None:
     """
     where = f"{run.card_id} is held by {run.id} ({run.profile or 'a person'}, host {run.host_id[:8]}, pid {run.pid})"
     if run.manual:
+        if proof is not None and proof.kind == "lease" and (run.expires is None or run.expires >= tx.now):
+            raise StillRunning(f"{where}, and the time it was taken for has not run out.")
         return
     if proof is None:
         raise StillRunning(

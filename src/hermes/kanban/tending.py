@@ -63,7 +63,7 @@ class Tending:
     def look(self, run: Run) -> Released | None:
         """Look at one run; what became of its card where it is over."""
         if run.manual:
-            return None
+            return self._overdue(run)
         process = self._started.get(run.id)
         code = process.poll() if process is not None else None
         state = "gone" if code is not None else self._files.state(run, self._board.here)
@@ -76,6 +76,19 @@ class Tending:
         bound_log(self._folder / "logs" / f"{run.card_id}.log", self._settings.worker_log_rotate_bytes)
         wanted = self._has_to_end(run)
         return self.end(run, *wanted) if wanted is not None else None
+
+    def _overdue(self, run: Run) -> Released | None:
+        """A person's claim holds until it is given back, or until the time it was taken for has run out."""
+        if run.expires is None or run.expires >= self._board.clock():
+            return None
+        detail = f"{run.profile or 'a person'} took it until then and gave no sign of life since"
+        try:
+            proof = Proof(kind="lease", host_id=self._board.here.host_id, detail=detail)
+            released = self._board.release(run.id, "reclaimed", proof)
+        except StillRunning:
+            return None  # a sign of life came just now
+        self._say(f"{run.card_id}: {detail}; the card is {released.card.status} again")
+        return released
 
     def _lost(self, run: Run) -> Released | None:
         """Another machine's: only its lease proves anything."""
