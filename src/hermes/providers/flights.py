@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from hermes.providers.waits import Waits
+
 __all__ = ["Dropped", "Flight", "Flights"]
 
 
@@ -23,9 +25,10 @@ class Dropped(Exception):
 
 
 class Flights:
-    """The requests of one event loop that wait for their server."""
+    """The requests of one event loop that wait for their server; `waits` end what takes too long."""
 
     def __init__(self) -> None:
+        self.waits = Waits()
         self.under_way: set[Flight] = set()
         self.drops = 0
         self.seconds = 0.0

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
 
 import aiohttp
 import anyio
@@ -18,6 +17,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import BytesPayload
 
 from hermes.providers.flights import Flights
+from hermes.providers.waits import StreamTimeout, Waits
 
 __all__ = [
     "Body",
@@ -31,7 +31,6 @@ __all__ = [
     "post",
 ]
 
-_Value = TypeVar("_Value")
 #: A body that is ready to be sent once.
 Outgoing = BytesPayload | io.BytesIO
 
@@ -58,15 +57,6 @@ class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
     after_finish: float = 5.0
     drain: float = 1.0
     pause: tuple[float, float] = (0.1, 0.25)
-
-
-class StreamTimeout(Exception):
-    """Nothing came for `seconds`; `phase` says what was waited for."""
-
-    def __init__(self, phase: str, seconds: float) -> None:
-        super().__init__(f"no {phase} within {seconds:g} s")
-        self.phase = phase
-        self.seconds = seconds
 
 
 class HttpSession:
@@ -157,45 +147,25 @@ def outgoing(body: bytes) -> Outgoing:
 
 
 async def post(
-    session: aiohttp.ClientSession, url: str, *, body: bytes | Outgoing, headers: Mapping[str, str], limit: float
+    session: aiohttp.ClientSession,
+    url: str,
+    *,
+    body: bytes | Outgoing,
+    headers: Mapping[str, str],
+    limit: float,
+    waits: Waits | None = None,
 ) -> aiohttp.ClientResponse:
     """Send a POST and return the response once its headers are there; the caller closes it.
 
-    `body` is sent once: for another request it is prepared anew.
+    `body` is sent once: for another request it is prepared anew. `waits` are those of the loop, where there are many.
 
     Raises:
         StreamTimeout: no headers within `limit` seconds.
         aiohttp.ClientError, OSError: the connection failed.
     """
     data = outgoing(body) if isinstance(body, bytes) else body
-    return await _within(limit, session.post(url, data=data, headers=headers, allow_redirects=False), "answer")
-
-
-async def _within(limit: float, waited: Awaitable[_Value], phase: str) -> _Value:
-    """Wait at most `limit` seconds. Raises StreamTimeout.
-
-    A timer of the loop: a cancel scope around each wait was a twentieth of what a request costs.
-    """
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("only a task can wait")
-    before, late = task.cancelling(), False
-
-    def expire() -> None:
-        nonlocal late
-        late = True
-        task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(limit, expire)
-    try:
-        return await waited
-    except asyncio.CancelledError:
-        # Cancelled from outside as well: that counts.
-        if late and task.uncancel() <= before:
-            raise StreamTimeout(phase, limit) from None
-        raise
-    finally:
-        timer.cancel()
+    answer = session.post(url, data=data, headers=headers, allow_redirects=False)
+    return await (waits or Waits()).within(limit, answer, "answer")
 
 
 async def get_answer(
@@ -220,8 +190,16 @@ class Body:
     transport is therefore held back for a moment between two reads: what came meanwhile arrives as one chunk.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, *, limits: StreamLimits, watched: bool = True) -> None:
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        *,
+        limits: StreamLimits,
+        watched: bool = True,
+        waits: Waits | None = None,
+    ) -> None:
         self._response = response
+        self._waits = waits or Waits()
         self._limits = limits
         self._watched = watched
         self._reads = 0
@@ -246,7 +224,7 @@ class Body:
         if data or content.at_eof():
             self._reads += 1
             return data
-        data = await _within(limit, content.readany(), "data" if self._reads else "first byte")
+        data = await self._waits.within(limit, content.readany(), "data" if self._reads else "first byte")
         self._reads += 1
         return data
 

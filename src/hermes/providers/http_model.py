@@ -216,12 +216,10 @@ class HttpModel(ABC):
 
     async def _post(self, body: Outgoing) -> tuple[aiohttp.ClientResponse, bytes]:
         """Send one request; an answer that is not 200 is read and closed."""
-        headers = self._headers
         if self._bad_header:
             raise error_of(self.origin(), "auth", f"the API key or a header for {self.endpoint.host} has a line break")
-        response = await post(
-            self._session_source(), self._reply_url, body=body, headers=headers, limit=self.limits.first_byte
-        )
+        session, limit, waits = self._session_source(), self.limits.first_byte, self.flights.waits
+        response = await post(session, self._reply_url, body=body, headers=self._headers, limit=limit, waits=waits)
         if self.on_headers is not None:
             self.on_headers(response.headers)
         if response.status == 200:
@@ -382,7 +380,8 @@ class _HttpStream:
         limits = self._model.limits
         if self._reply is None or self._body is None:
             response, origin = await self._model.send(self._request)
-            self._body = Body(response, limits=limits, watched=self._request.watched)
+            waits = self._model.flights.waits
+            self._body = Body(response, limits=limits, watched=self._request.watched, waits=waits)
             self._reply = self._model.new_reply(origin)
         limit = limits.gap if self._body.started else limits.first_byte
         if self._reply.finished:

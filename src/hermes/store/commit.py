@@ -26,8 +26,9 @@ __all__ = ["BATCH_ROWS", "WOKEN", "Committed", "GroupCommit", "Write"]
 #: A batch is sealed at this many operations, so that nobody waits behind a commit of seconds.
 BATCH_ROWS = 2_000
 #: Tasks that go on in one turn of the loop after a batch has landed. A thousand at once keep the loop for half a second
-#: from everything else, and a person waits for two or three commits in one exchange.
-WOKEN = 8
+#: from everything else, and a person waits for two or three commits in one exchange. Fewer than may go to their model
+#: in a turn: most pass there without waiting a second time.
+WOKEN = 4
 
 _log = logging.getLogger(__name__)
 
@@ -53,21 +54,13 @@ class _Batch:
         (self._urgent if urgent else self._waiters).append(future)
         return future
 
-    def wake(self) -> None:
-        """The outcome is known: let everybody go on who still waits for it, the urgent ones now, the others a few in
-        each turn of the loop."""
+    def told(self) -> deque[asyncio.Future[None]]:
+        """The outcome is known: let the urgent ones go on now; returns the others who wait for it."""
         for future in self._urgent:
             if not future.done():
                 future.set_result(None)
         self._urgent.clear()
-        woken = 0
-        while self._waiters and woken < WOKEN:
-            future = self._waiters.popleft()
-            if not future.done():
-                future.set_result(None)
-                woken += 1
-        if self._waiters:
-            asyncio.get_running_loop().call_soon(self.wake)
+        return self._waiters
 
 
 class Committed:
@@ -131,6 +124,7 @@ class GroupCommit:
         self._on_broken = on_broken
         self._open: _Batch | None = None
         self._flying: deque[_Batch] = deque()
+        self._waking: deque[asyncio.Future[None]] = deque()  # in the order of their commits
         self._broken: StoreError | None = None
         self._closed: StoreError | None = None
 
@@ -248,4 +242,18 @@ class GroupCommit:
             return
         batch.done = True
         batch.tickets = {}  # batch and tickets refer to each other; the collector must not be needed for them
-        batch.wake()
+        walking = bool(self._waking)
+        self._waking.extend(batch.told())
+        if not walking:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let a few go on whose outcome is known, and more of them in the next turn of the loop."""
+        waking, woken = self._waking, 0
+        while waking and woken < WOKEN:
+            future = waking.popleft()
+            if not future.done():
+                future.set_result(None)
+                woken += 1
+        if waking:
+            self._loop.call_soon(self._wake)
