@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -80,15 +79,8 @@ def _at_a_card(request: Request) -> Reply:
     return reply(calls=[call("kanban_complete", summary="It is written.", result="hello")])
 
 
-def _parameters() -> list[Any]:
-    """The examples; those in which several processes work one after the other get more time."""
-    longer = pytest.mark.timeout(180)
-    return [
-        pytest.param(*rest, id=name, marks=longer if "hermes kanban" in rest[1] else ()) for name, *rest in _examples()
-    ]
-
-
-@pytest.mark.parametrize(("language", "code"), _parameters())
+@pytest.mark.timeout(400)  # in some, twenty processes work one after the other
+@pytest.mark.parametrize(("language", "code"), [pytest.param(*rest, id=name) for name, *rest in _examples()])
 def test_example_runs(language: str, code: str, tmp_path: Path, home: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -115,7 +107,7 @@ def test_example_runs(language: str, code: str, tmp_path: Path, home: Path) -> N
         command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
         try:
             done = subprocess.run(
-                command, cwd=work, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+                command, cwd=work, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
             )
         finally:
             if "daemon --detach" in code:  # of an example that failed half-way nothing may go on

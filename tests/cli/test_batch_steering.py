@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from hermes.batch.folder import RunFolder
+from hermes.batch.steering import is_held
 from hermes.testing.scripted import Reply, reply
 from hermes.testing.server import Request, serve_in_thread
 from tests.cli.program import Program
@@ -53,7 +55,7 @@ def test_a_run_in_the_background_is_steered_from_another_terminal(program: Progr
             stopped = program.run("batch", "stop")
             assert stopped.code == 0 and "--resume" in stopped.out, stopped
         finally:
-            if Path(f"/proc/{pid}").exists() and not stopped_by_now(pid):
+            if not let_go(RunFolder(program.folder / "data", "far")):
                 os.kill(pid, signal.SIGKILL)
         state = status(program, "far")
         assert state["state"] == "stopped" and state["pending"] > 0
@@ -66,12 +68,12 @@ def test_a_run_in_the_background_is_steered_from_another_terminal(program: Progr
         assert len(server.requests) <= 300 + 5, "rows under way at the stop are asked once more at most"
 
 
-def stopped_by_now(pid: int) -> bool:
-    for _ in range(100):
-        if not Path(f"/proc/{pid}").exists():
-            return True
+def let_go(folder: RunFolder) -> bool:
+    """Whether nobody works on a run any more, or soon."""
+    until = time.monotonic() + 60
+    while is_held(folder) and time.monotonic() < until:
         time.sleep(0.05)
-    return False
+    return not is_held(folder)
 
 
 def test_what_cannot_be_started_is_said_before_it_goes_to_the_background(program: Program) -> None:

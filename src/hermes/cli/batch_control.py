@@ -21,8 +21,8 @@ from hermes.core.errors import OperatorError, UsageError
 
 __all__ = ["list_", "pause", "status", "stop", "unpause", "workers"]
 
-#: Seconds in which a living run has to do what is wished; it looks twice a second.
-PATIENCE = 5.0
+#: Seconds in which a living run has to do what is wished; it looks twice a second, on a busy machine late.
+PATIENCE = 20.0
 #: Seconds in which a stopped run has to end: rows get a moment, then everything is written and merged.
 ENDING = 60.0
 
