@@ -128,6 +128,7 @@ for card in $(hermes kanban list --json | grep -o '"id": "[^"]*"' | cut -d '"' -
 """
 
 
+@pytest.mark.timeout(400)  # a dozen processes work one after the other
 def test_a_team_is_made_and_its_cards_end_without_a_file_edited_by_hand(tmp_path: Path) -> None:
     def answer(request: Request) -> Reply:
         if request.turn == 0:
@@ -141,7 +142,7 @@ def test_a_team_is_made_and_its_cards_end_without_a_file_edited_by_hand(tmp_path
         path = f"{Path(HERMES).parent}{os.pathsep}{environ['PATH']}"
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", TEAM], cwd=program.folder, env={**environ, "PATH": path},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     listed = json.loads(program.run("kanban", "list", "--json").out)["tasks"]
