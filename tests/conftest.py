@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# The same examples in each run, and no bar on how long one takes: a busy machine is no fault of the code. Whoever looks
+# for new ones says `--hypothesis-profile=default`.
+settings.load_profile("ci")
 
 pytest_plugins = ["hermes.testing.fixtures"]
 
