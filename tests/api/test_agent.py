@@ -180,5 +180,5 @@ def test_a_program_that_never_closes_ends_all_the_same(tmp_path: Path) -> None:
         "from hermes.testing.scripted import ScriptedModel, reply\n"
         "print(hermes.AIAgent(model=ScriptedModel(steps=[reply('fine')])).chat('hi'))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")

@@ -34,12 +34,15 @@ class Steps:
 
 
 def test_the_verbs_without_an_event_loop(tmp_path: Path) -> None:
-    with hermes.open(model=EndlessModel(Steps()), memory=True, workspace=str(tmp_path)) as h:
+    steps = Steps()
+    with hermes.open(model=EndlessModel(steps), memory=True, workspace=str(tmp_path)) as h:
         assert h.list() == {"tasks": [], "active": 0, "limit": 10}
         assert h.delegate("quick")["summary"] == "quick report"
+        steps.asked.clear()
         slow = h.delegate_async("slow")
         assert slow.startswith("async_")
         assert h.check(slow)["status"] in ("queued", "running")
+        assert steps.asked.wait(60), "it runs"
         late = h.collect(slow, timeout=0.02)
         assert late["timed_out"] is True and late["status"] == "running"
         assert h.wait([slow], timeout=0) == {"ended": [], "running": [slow], "timed_out": True}

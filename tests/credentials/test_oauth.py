@@ -139,7 +139,7 @@ def test_a_hundred_in_four_processes_renew_once(tmp_path: Path) -> None:
         path, login = login_in(tmp_path, url)
         command = [sys.executable, "-c", _CHILD, str(path), login.id]
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-        said = [each.communicate(timeout=60)[0].strip() for each in running]
+        said = [each.communicate(timeout=100)[0].strip() for each in running]
     assert said == ["['access-1']"] * 4
     assert len(issuer.asked) == 1 and not issuer.revoked
 

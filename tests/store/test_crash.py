@@ -107,7 +107,7 @@ def test_processes_that_write_to_one_journal_all_get_through(tmp_path: Path) -> 
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    ends = [(*process.communicate(timeout=30), process.returncode) for process in writing]
+    ends = [(*process.communicate(timeout=100), process.returncode) for process in writing]
     assert [(error, code) for _, error, code in ends] == [("", 0)] * 3
     assert max(float(output) for output, _, _ in ends) < 5, "half of the limit after which a file counts as held"
     db = open_writer(path)
@@ -148,7 +148,7 @@ def test_a_failing_disk_stops_the_journal_and_keeps_what_was_committed(tmp_path:
     path = tmp_path / "runtime.db"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     run = subprocess.run(
-        [sys.executable, "-c", _FAIL, str(path)], capture_output=True, text=True, env=env, timeout=30, check=True
+        [sys.executable, "-c", _FAIL, str(path)], capture_output=True, text=True, env=env, timeout=100, check=True
     )
     *errors, told = run.stdout.splitlines()
     assert len(errors) == 2 and told == "1" and run.stderr == ""

@@ -30,7 +30,7 @@ def test_an_hour_passes_at_once() -> None:
     real = time.monotonic()
     assert run(clock, main) == 3600
     assert clock.now() == 3700
-    assert time.monotonic() - real < 5
+    assert time.monotonic() - real < 60
 
 
 def test_many_sleepers_end_in_the_order_of_their_times() -> None:

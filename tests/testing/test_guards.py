@@ -152,11 +152,14 @@ CASES = {
 }
 
 
+@pytest.mark.timeout(300)
 def test_the_fixtures_fail_a_test_that_leaves_something_behind(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["hermes.testing.fixtures"]\n', encoding="utf-8")
     for case, code in CASES.items():
         (tmp_path / f"test_{case}.py").write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "--rootdir", ".", "."]
+    # In a folder of its own, since pytest warns of what other runs left in the usual one.
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "its_own")]
+    command += ["--tb=short", "--rootdir", ".", "."]
     source = Path(hermes.__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "200"}
     output = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout

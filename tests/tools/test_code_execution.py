@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from hermes.core.messages import ToolResult, plain_text
 from hermes.core.scope import CallKey, TaskScope
 from hermes.environments.local import LocalEnvironment
 from hermes.environments.process import end_leftovers, processes_of_call
+from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import ScriptedModel, call, reply
 from tests.processes import sleeping
@@ -35,12 +37,13 @@ async def scripts(
     settings: dict[str, Any] | None = None,
     limits: Limits | None = None,
     toolsets: tuple[str, ...] = TOOLSETS,
+    clock: VirtualClock | None = None,
     **more: Any,
 ) -> list[dict[str, Any]]:
     """Run scripts one after the other in one conversation and return what each answered."""
     steps = [reply(calls=[call("execute_code", code=code, **more)]) for code in codes]
     model = ScriptedModel("m", [*steps, reply("over")])
-    async with open_lab(model, workspace=tmp_path, settings=settings) as lab:
+    async with open_lab(model, workspace=tmp_path, settings=settings, clock=clock) as lab:
         spec, _ = conversation_spec(
             lab.assembly, goal="go", interactive=False, workspace=str(tmp_path), toolsets=toolsets
         )
@@ -126,7 +129,7 @@ with ThreadPoolExecutor(20) as pool:
     assert answer["output"].strip() == str(list(range(20))), answer
 
 
-async def test_time_ends_a_script_with_all_it_started(tmp_path: Path) -> None:
+async def test_time_ends_a_script_with_all_it_started(tmp_path: Path, virtual_clock: VirtualClock) -> None:
     seconds = f"987.{os.getpid()}"
     code = f"""
 import subprocess, hermes_tools, threading
@@ -134,7 +137,18 @@ subprocess.Popen(["sleep", "{seconds}"])
 threading.Thread(target=lambda: hermes_tools.terminal("sleep {seconds}")).start()
 import time; time.sleep(600)
 """
-    (answer,) = await scripts(tmp_path, code, settings={"approvals.mode": "allow"}, timeout=3)
+    answers: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        settings = {"approvals.mode": "allow"}
+        answers.extend(await scripts(tmp_path, code, settings=settings, clock=virtual_clock, timeout=3))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        while len(await anyio.to_thread.run_sync(sleeping, seconds)) < 2:
+            await anyio.to_thread.run_sync(time.sleep, 0.01)
+        virtual_clock.jump(3)
+    (answer,) = answers
     assert answer["status"] == "timeout" and "3 s" in answer["error"] and answer["exit_code"] is None
     assert answer["tool_calls_made"] == 1
     assert not await anyio.to_thread.run_sync(sleeping, seconds)
@@ -225,14 +239,15 @@ async def test_children_keep_it_and_a_recording_holds_only_the_script(tmp_path: 
 
 
 async def test_what_a_call_of_a_call_left_is_ended_with_it(tmp_path: Path) -> None:
-    scope = TaskScope(task_id="lost", session_id="s", root_id="r", workspace=str(tmp_path))
+    lost = f"lost-{os.getpid():x}"  # looked for on the whole machine
+    scope = TaskScope(task_id=lost, session_id="s", root_id="r", workspace=str(tmp_path))
     place = LocalEnvironment(scope, tmp_path / "state", source=os.environ, commands=anyio.CapacityLimiter(1))
-    inner = CallKey("lost", 3, 0, 7)
-    assert str(inner) == "lost:3:0.7" and str(CallKey("lost", 3, 0)) == "lost:3:0"
+    inner = CallKey(lost, 3, 0, 7)
+    assert str(inner) == f"{lost}:3:0.7" and str(CallKey(lost, 3, 0)) == f"{lost}:3:0"
     await place.start("sleep 654", key=inner)
-    with anyio.fail_after(5):
-        while not await anyio.to_thread.run_sync(processes_of_call, "lost:3:0.7"):
+    with anyio.fail_after(60):
+        while not await anyio.to_thread.run_sync(processes_of_call, f"{lost}:3:0.7"):
             await anyio.sleep(0.01)
-    assert await anyio.to_thread.run_sync(end_leftovers, "lost:3:0") > 0
-    assert not await anyio.to_thread.run_sync(processes_of_call, "lost:")
+    assert await anyio.to_thread.run_sync(end_leftovers, f"{lost}:3:0") > 0
+    assert not await anyio.to_thread.run_sync(processes_of_call, f"{lost}:")
     await place.close()

@@ -24,8 +24,8 @@ COMMANDS = (
     "echo $COPY; env",
     "base64 -w0 ~/.hermes/.env; xxd -p ~/.hermes/.env 2>/dev/null; true",
     "for i in $(seq 400); do cat ~/.hermes/.env; done",
-    "export FOO=$(cat ~/.hermes/.env); sleep 60",
 )
+CUT_OFF = "export FOO=$(cat ~/.hermes/.env); sleep 160"
 
 
 @pytest.mark.fault("B137")
@@ -43,9 +43,12 @@ async def test_no_file_of_the_run_holds_a_key(tmp_path: Path, home: Path) -> Non
         redact=Redactor({"FOO_API_KEY": KEY}).text,
     )
     terminal = tools_of(TerminalToolset(lambda _: environment), "t", environment)["terminal"]
-    answers = [str((await call(terminal, command=command, timeout=2)).details) for command in COMMANDS]
-    with anyio.move_on_after(0.2):
-        await environment.run("set -a; . ~/.hermes/.env; sleep 60", key=CallKey("t", 2, 0))
+    answers = [str((await call(terminal, command=command, timeout=100)).details) for command in COMMANDS]
+    answers.append(str((await call(terminal, command=CUT_OFF, timeout=2)).details))
+    with anyio.CancelScope() as scope:
+        command = "set -a; . ~/.hermes/.env; echo begun; sleep 160"
+        await environment.run(command, key=CallKey("t", 2, 0), progress=lambda _: scope.cancel())
+    assert scope.cancelled_caught
     assert "[redacted:FOO_API_KEY]" in answers[0]
     for text in [*answers, *await anyio.to_thread.run_sync(contents, tmp_path)]:
         assert KEY not in text
