@@ -11,7 +11,7 @@ from hermes.core.errors import ModelError
 from hermes.core.messages import Assistant, Summary, Text, User
 from hermes.core.model import ModelRequest
 from hermes.testing.clock import VirtualClock
-from hermes.testing.scripted import EndlessModel, ScriptedModel, UnexpectedCall, call, reply
+from hermes.testing.scripted import EndlessModel, Reply, ScriptedModel, UnexpectedCall, call, reply
 from tests.providers.conformance import deltas_of, message_of
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +82,26 @@ async def test_steps_may_be_functions_and_errors() -> None:
     assert (await message_of(model, ask())).text == "s"
     with pytest.raises(ModelError):
         await deltas_of(model, ask())
+
+
+async def test_a_step_that_waits_answers_once_something_has_happened() -> None:
+    happened = anyio.Event()
+
+    async def step(request: ModelRequest) -> Reply:
+        await happened.wait()
+        return reply("now")
+
+    model, said = ScriptedModel("m", [step]), []
+
+    async def listen() -> None:
+        said.append((await message_of(model, ask())).text)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(listen)
+        await anyio.wait_all_tasks_blocked()
+        assert model.in_flight == 1 and said == []
+        happened.set()
+    assert said == ["now"]
 
 
 async def test_what_is_no_step_is_said() -> None:

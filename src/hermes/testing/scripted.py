@@ -11,6 +11,7 @@ judges what an agent says.
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -203,7 +204,8 @@ class ScriptedModel(_Played):
 
     Args:
         name: its name.
-        steps: replies, errors to raise, `hang()`, or functions of the request that return one of these.
+        steps: replies, errors to raise, `hang()`, or functions of the request that return one of these; an `async` one
+            may wait for what it wants first.
         profile: what it claims to be.
         scripts: steps by task: used for a request whose key is (or else contains) the name of a script.
         key: gives the key of a request; by default the text of its first user entry.
@@ -355,6 +357,8 @@ class _PlayedStream:
         step: Any = self._model.step_for(self._request)
         while callable(step) and not isinstance(step, type):
             step = step(self._request)
+            if inspect.isawaitable(step):
+                step = await step
         if isinstance(step, Hang):
             await anyio.sleep_forever()
         if isinstance(step, Exception):
