@@ -24,13 +24,13 @@ from hermes.store.owner import is_gone
 from hermes.store.sqlite import open_store
 from hermes.store.wake import ring
 from hermes.testing.lab import open_lab
-from hermes.testing.scripted import ScriptedModel, call, hang, reply
+from hermes.testing.scripted import Reply, ScriptedModel, call, hang, reply
 
 pytestmark = pytest.mark.anyio
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not condition():
             await anyio.sleep(0.01)
 
@@ -64,11 +64,18 @@ def steers(request: ModelRequest) -> list[str]:
 
 @pytest.mark.parametrize("deaf", [False, True])
 async def test_a_running_task_reads_a_correction_from_another_terminal(tmp_path: Path, deaf: bool) -> None:
-    model = ScriptedModel("m", [reply(calls=[call("terminal", command="true")], delay=1.0), reply("north")])
+    heard: list[Callable[[], bool]] = []
+
+    async def first(request: ModelRequest) -> Reply:
+        await until(lambda: any(condition() for condition in heard))
+        return reply(calls=[call("terminal", command="true")])
+
+    model = ScriptedModel("m", [first, reply("north")])
     async with open_lab(model, workspace=tmp_path, memory=False) as lab, elsewhere(tmp_path, deaf=deaf) as remote:
         task = await lab.start("go")
+        heard.append(lambda: task.inbox.pending)
         await until(lambda: model.in_flight == 1)
-        answer = await remote.send(await row_of(remote, task.id), "steer", "only the north", receipt="r-1")
+        answer = await remote.send(await row_of(remote, task.id), "steer", "only the north", receipt="r-1", patience=60)
         again = await remote.send(await row_of(remote, task.id), "steer", "only the north", receipt="r-1")
         await lab.runtime.result(task)
         late = await remote.send(await row_of(remote, task.id), "steer", "too late")
@@ -94,7 +101,7 @@ async def test_a_cancel_from_another_terminal_ends_the_subtree(tmp_path: Path) -
     async with open_lab(model, workspace=tmp_path, memory=False) as lab, elsewhere(tmp_path) as remote:
         task = await lab.start("root")
         await until(lambda: model.in_flight == 2)
-        answer = await remote.send(await row_of(remote, task.id), "cancel", "enough")
+        answer = await remote.send(await row_of(remote, task.id), "cancel", "enough", patience=60)
         result = await lab.runtime.result(task)
         assert answer["ok"] and answer["receipt"]["state"] == "delivered"
         assert result.state == "cancelled" and {child.state for child in task.children} == {"cancelled"}
@@ -107,11 +114,11 @@ async def test_an_interrupt_and_a_next_input_reach_a_conversation(tmp_path: Path
         session = await lab.converse(goal="think")
         await until(lambda: model.in_flight == 1)
         row = await row_of(remote, session.task.id)
-        assert (await remote.send(row, "interrupt", "stop thinking"))["receipt"]["state"] == "delivered"
+        assert (await remote.send(row, "interrupt", "stop thinking", patience=60))["receipt"]["state"] == "delivered"
         said = await remote.send(row, "follow_up", "be quick")
         await until(lambda: session.task.outcome is not None and session.task.outcome.text == "better")
         assert said["receipt"]["state"] in ("queued", "delivered")
-        assert (await remote.send(row, "interrupt"))["receipt"]["state"] == "missed"
+        assert (await remote.send(row, "interrupt", patience=60))["receipt"]["state"] == "missed"
         assert "did not" in (await remote.send(row, "dance"))["error"]
     entries = model.requests[-1].entries
     assert [entry.reason for entry in entries if isinstance(entry, Interrupted)] == ["stop thinking"]
@@ -195,7 +202,7 @@ async def test_a_session_is_let_go_and_goes_on_elsewhere(tmp_path: Path) -> None
         await until(lambda: first.in_flight == 1)
         with pytest.raises(OperatorError, match="another process"):
             await offer(remote, session)
-        await have_let_go(remote, session)
+        await have_let_go(remote, session, patience=60)
         assert first.in_flight == 0 and not lab.runtime.supervisor.tasks
         assert lab.of(TaskSuspended)[-1].reason == "another terminal goes on with it"
         assert {row.owner for row in await remote.store.tasks(session)} == {NOBODY}
@@ -238,7 +245,7 @@ async def test_waiting_from_outside(tmp_path: Path) -> None:
     model = ScriptedModel("m", scripts=scripts)
     async with open_lab(model, workspace=tmp_path, memory=False) as lab, elsewhere(tmp_path) as remote:
         root = await lab.start("root")
-        await until(lambda: len(root.children) == 2)
+        await until(lambda: len(root.children) == 2 and all(child.started.is_set() for child in root.children))
         ids = [child.id for child in root.children]
         assert (await remote.wait(ids, mode="any"))["ended"] == ids[:1]
         late = await remote.wait(ids, timeout=0)

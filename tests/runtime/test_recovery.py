@@ -16,7 +16,7 @@ from hermes.core.model import ModelRequest
 from hermes.runtime.task import Task
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
-from hermes.testing.scripted import ScriptedModel, call, hang, reply
+from hermes.testing.scripted import Reply, ScriptedModel, call, hang, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ THREE = reply(calls=[call("spawn_parallel", tasks=[{"prompt": "alpha"}, {"prompt
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not condition():
             await anyio.sleep(0.01)
 
@@ -118,17 +118,24 @@ async def test_a_cancel_holds_though_the_process_was_lost_before_the_end_was_wri
 
 
 async def test_a_session_of_this_process_is_not_taken_up_beside_itself(tmp_path: Path) -> None:
-    model = ScriptedModel("m", [reply("one", delay=0.2), reply("two")], check=False)
+    asked = anyio.Event()
+
+    async def first(request: ModelRequest) -> Reply:
+        await asked.wait()
+        return reply("one")
+
+    model = ScriptedModel("m", [first, reply("two")], check=False)
     async with open_lab(model, workspace=tmp_path, memory=False) as lab:
         task = await lab.start("go")
         with pytest.raises(OperatorError, match="open in this process"):
             await lab.assembly.recovery.adopt(task.scope.session_id)
-        first = await lab.runtime.result(task)
+        asked.set()
+        before = await lab.runtime.result(task)
         again = await lab.assembly.recovery.adopt(task.scope.session_id, say="more")
         second = await lab.runtime.result(again)
         assert second.summary == "two"
         assert lab.runtime.supervisor.tasks[task.id] is again
-        assert second.api_calls == first.api_calls + 1  # what was used before counts once
+        assert second.api_calls == before.api_calls + 1  # what was used before counts once
 
 
 async def test_a_command_whose_effect_is_unknown_is_not_repeated(tmp_path: Path) -> None:
