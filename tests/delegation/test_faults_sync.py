@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 import pytest
 
@@ -56,18 +58,27 @@ async def test_one_failing_and_one_hanging_child_leave_the_others_results(
 
 @pytest.mark.fault("B003")
 @pytest.mark.fault("B012")
-async def test_a_limit_holds_inside_a_command_and_nothing_writes_afterwards(tmp_path: Path) -> None:
+async def test_a_limit_holds_inside_a_command_and_nothing_writes_afterwards(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    """The clock, which stands while a command runs, is moved once the command has begun to write."""
     command = "echo $$ > pid; for i in $(seq 400); do echo $i >> growing; sleep 0.05; done"
     model = family(
         [reply(calls=[call("delegate_task", goal="busy", timeout=2)]), reply("over")],
         busy=[reply("I begin.", calls=[call("terminal", command=command)])],
     )
-    async with open_lab(model, workspace=tmp_path) as lab:
-        result = await lab.ask("parent")
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        task = await lab.start("parent")
+        while not (tmp_path / "growing").exists():
+            await anyio.sleep(0)
+        while child_of(lab, "busy").stop is None:
+            virtual_clock.jump(0.1)
+            await anyio.sleep(0)
+        result = await lab.runtime.result(task)
         size = (tmp_path / "growing").stat().st_size
         with pytest.raises(ProcessLookupError):
             os.killpg(os.getpgid(int((tmp_path / "pid").read_text())), 0)
-        await anyio.sleep(0.2)
+        await anyio.to_thread.run_sync(time.sleep, 0.2)
         assert (tmp_path / "growing").stat().st_size == size
     (row,) = answers(model.requests[-1])[0]["results"]
     assert row["status"] == "timeout" and result.elapsed < 15  # of the twenty seconds that the command takes

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import msgspec
 import pytest
 
 from hermes.core.errors import ModelError, UsageError
-from hermes.core.events import BudgetReached, BudgetWarned, TurnEnded
+from hermes.core.events import BudgetReached, BudgetWarned, ToolProgress, TurnEnded
 from hermes.core.limits import Limits
 from hermes.core.messages import Notice, ToolResult, Usage, plain_text
 from hermes.core.model import ModelProfile, ModelRequest
@@ -257,15 +259,29 @@ async def test_a_silent_child_is_stopped_by_the_configured_inactivity(
 
 
 @pytest.mark.fault("B002")
-async def test_output_of_a_command_is_progress_and_its_silence_is_not(tmp_path: Path) -> None:
-    noisy = reply(calls=[call("terminal", command="for i in 1 2 3 4 5 6; do echo $i; sleep 0.25; done")])
-    silent = reply(calls=[call("terminal", command="sleep 20")])
+async def test_output_of_a_command_is_progress_and_its_silence_is_not(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    """The clock, which stands while commands run, is moved whenever one of them has said something."""
+    each = "for i in 1 2 3 4 5 6; do until test -e heard$i; do echo $i; sleep 0.05; done; done"
+    noisy = reply(calls=[call("terminal", command=f"until test -e quiet; do sleep 0.01; done; {each}")])
+    silent = reply(calls=[call("terminal", command="touch quiet; sleep 300")])
     both = call("spawn_parallel", tasks=[{"prompt": "child noisy"}, {"prompt": "child silent"}])
     scripts: dict[str, list[Any]] = {"noisy": [noisy, reply("counted")], "silent": [silent]}
     model = ScriptedModel("m", [reply(calls=[both]), reply("done")], scripts=scripts, check=False)
     settings = {"delegation.inactivity_seconds": 1}
-    async with open_lab(model, workspace=tmp_path, settings=settings) as lab:
-        await lab.ask("go")
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock, settings=settings) as lab:
+        said: set[str] = set()
+        lab.runtime.bus.subscribe(
+            lambda envelope: said.add(envelope.event.text) if isinstance(envelope.event, ToolProgress) else None
+        )
+        task = await lab.start("go")
+        for number in "123456":
+            while number not in said:
+                await anyio.sleep(0)
+            virtual_clock.jump(0.6)
+            await anyio.to_thread.run_sync((tmp_path / f"heard{number}").touch)
+        await lab.runtime.result(task)
     loud, quiet = answers(model.requests[-1].entries)["results"]
     assert (loud["status"], loud["summary"]) == ("completed", "counted")
     assert quiet["status"] == "timeout"
