@@ -265,7 +265,7 @@ async def test_a_task_taken_up_again_is_not_sent_back_twice(tmp_path: Path) -> N
     first = ScriptedModel("m", scripts={"root": [reply(calls=[order])], "CHILD": [reply("no json"), hang()]})
     async with open_lab(first, workspace=tmp_path, memory=False) as lab:
         root = await lab.start("root", toolsets=["terminal", "delegation"])
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while first.in_flight < 1 or len(first.requests) < 3:
                 await anyio.sleep(0.01)
         # Sent back once, and the next answer has not come.

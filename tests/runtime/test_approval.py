@@ -171,7 +171,7 @@ async def test_session_outlives_the_process_and_ends_with_the_conversation(tmp_p
     async with open_lab(model, workspace=work, memory=False) as lab:
         lab.runtime.gate.asker = silent
         task = await lab.assembly.recovery.adopt(session_id, interactive=True, say="again")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await task.rested.wait()
         assert not silent.asked and lab.of(ApprovalAnswered)[-1].by == "rule"
         other = await lab.converse(toolsets=("terminal",))

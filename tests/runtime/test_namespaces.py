@@ -65,12 +65,12 @@ def test_one_pid_twice_never_makes_one_owner(tmp_path: Path, needs_tool: Callabl
     try:
         assert holder.stdout is not None
         pid, session = holder.stdout.readline().split()
-        look = subprocess.run(in_namespace(_TAKE, str(tmp_path), session), capture_output=True, text=True, timeout=30)
+        look = subprocess.run(in_namespace(_TAKE, str(tmp_path), session), capture_output=True, text=True, timeout=100)
         assert look.stdout.split()[:2] == [pid, "refused"], look.stderr
     finally:
         holder.kill()
-        holder.wait(timeout=10)
+        holder.wait(timeout=100)
         if holder.stdout is not None:
             holder.stdout.close()
-    taken = subprocess.run(in_namespace(_TAKE, str(tmp_path), session), capture_output=True, text=True, timeout=30)
+    taken = subprocess.run(in_namespace(_TAKE, str(tmp_path), session), capture_output=True, text=True, timeout=100)
     assert taken.stdout.split() == [pid, "completed", "done"], taken.stderr

@@ -192,6 +192,6 @@ async def test_another_process_goes_on_with_what_is_left(tmp_path: Path) -> None
 
 
 async def _asked(model: ScriptedModel, count: int) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while len(model.requests) < count:
             await anyio.sleep(0.01)
