@@ -34,7 +34,7 @@ HELD_POLL = 0.02
 #: Seconds of real time that the kernel is given to move bytes between two sockets of the process before time jumps.
 SOCKET_GRACE = 0.001
 #: Seconds of real time that a thread nobody held the clock for is given before the run counts as dead.
-DEADLOCK_GRACE = 0.1
+DEADLOCK_GRACE = 3.0
 
 
 class Deadlock(BaseException):

@@ -128,7 +128,7 @@ class NonBlocking:
                 function.deactivate()
 
 
-def new_threads(before: Iterable[threading.Thread], patience: float = 2.0) -> list[threading.Thread]:
+def new_threads(before: Iterable[threading.Thread], patience: float = 10.0) -> list[threading.Thread]:
     """Return the threads that are not in `before`, after up to `patience` real seconds for those that are ending."""
     known = set(before)
     deadline = time.monotonic() + patience
