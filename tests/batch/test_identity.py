@@ -3,8 +3,14 @@ from __future__ import annotations
 import pytest
 
 from hermes.batch.distribution import DISTRIBUTIONS, choose, distribution
-from hermes.batch.identity import compare, row_hash, row_ids
+from hermes.batch.identity import row_hash, row_ids
+from hermes.batch.plan import compare
+from hermes.batch.rowtable import RowTable
 from hermes.core.errors import UsageError
+
+
+def rows(letters: str) -> RowTable:
+    return RowTable.of(bytearray(b"".join(letter.encode() * 16 for letter in letters)))
 
 
 def test_the_order_of_keys_makes_no_difference_and_equal_rows_get_ordinals() -> None:
@@ -18,8 +24,9 @@ def test_the_order_of_keys_makes_no_difference_and_equal_rows_get_ordinals() -> 
     [("abc", 0, 0, 0), ("xabc", 1, 0, 0), ("bc", 0, 1, 0), ("acb", 0, 0, 2), ("xcb", 1, 1, 2)],
 )
 def test_changes_are_counted(new: str, added: int, removed: int, moved: int) -> None:
-    changes = compare(list("abc"), list(new))
-    assert (len(changes.added), len(changes.removed), changes.moved) == (added, removed, moved)
+    known = rows("abc")
+    changes = compare(known, known.positions_in(rows(new)))
+    assert (changes.added, changes.removed, changes.moved) == (added, removed, moved)
     assert bool(changes) == (new != "abc")
 
 

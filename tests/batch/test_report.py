@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from hermes.batch.again import merge_again
@@ -45,7 +46,7 @@ def test_an_empty_run_has_a_page_too(tmp_path: Path) -> None:
 
 def test_bins_hold_every_value_once() -> None:
     for values in ([1.0], [1.0, 1.0], [0.0, 0.5, 1.0], [float(n) for n in range(101)], [3.0, 900.0, 17.5]):
-        found = bins(values)
+        found = bins(Counter(values))
         assert sum(count for _, _, count in found) == len(values)
         assert len(found) <= BINS
-    assert [low for low, _, _ in bins([1.0, 2.0, 3.0])] == [1.0, 2.0, 3.0]
+    assert [low for low, _, _ in bins(Counter([1.0, 2.0, 3.0]))] == [1.0, 2.0, 3.0]

@@ -14,9 +14,9 @@ import pytest
 
 from hermes.batch.accounts import Allowed, balance, read_allowed
 from hermes.batch.folder import RunFolder
+from hermes.batch.index import RecordIndex
 from hermes.batch.listing import run_state, run_states
 from hermes.batch.progress import Progress
-from hermes.batch.record import RecordIndex
 from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.batch.rowtable import RowEntry, RowTable
 from hermes.batch.steering import Status, Wish, change_wish, is_held, read_status
@@ -156,7 +156,7 @@ async def test_at_a_limit_no_row_starts_and_running_ones_end(
     more = {name: 2 * value for name, value in limit.items()}
     assert await desk.start(again, resume=True, hold=virtual_clock, **more) == 75
     assert len(again.requests) == 11
-    assert "$" in Progress(total=1, started=0.0, costs={"a": 0.5}, paid=0.5).line(1.0)
+    assert "$" in Progress(total=1, started=0.0, priced=1, paid=0.5).line(1.0)
 
 
 async def test_failures_may_be_allowed(desk: Desk) -> None:

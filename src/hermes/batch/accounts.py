@@ -7,18 +7,18 @@ rollouts are to be run again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 import msgspec
 
 from hermes.batch.folder import RunFolder
-from hermes.batch.identity import rollout_key
+from hermes.batch.index import RecordIndex, Slots
 from hermes.batch.progress import Progress
-from hermes.batch.record import RecordIndex
 from hermes.batch.rowtable import RowTable
 from hermes.core.errors import OperatorError, UsageError
 
-__all__ = ["NO_FAILURE", "Allowed", "balance", "read_allowed", "redo_reasons", "rejected_keys"]
+__all__ = ["NO_FAILURE", "Allowed", "balance", "read_allowed", "redo_reasons", "rejected"]
 
 
 def balance(progress: Progress, rows: RowTable, rollouts: int, index: RecordIndex) -> None:
@@ -27,16 +27,9 @@ def balance(progress: Progress, rows: RowTable, rollouts: int, index: RecordInde
     Raises:
         OperatorError: they do not; the text has the numbers. It is a fault of this program.
     """
-    ended = pending = 0
-    for position in range(rows.present):
-        row_id = rows.row_id(position)
-        for number in range(rollouts):
-            if rollout_key(row_id, number) in index.places:
-                ended += 1
-            else:
-                pending += 1
-    gone = rows.gone_ids()
-    ended += sum(1 for key in index.places if key.rpartition(":")[0] in gone) if gone else 0
+    ended = index.ended_of(rows, range(rows.present))
+    pending = rows.present * rollouts - ended
+    ended += index.ended_of(rows, range(rows.present, len(rows)))
     kept, rejected, failed = progress.kept, progress.rejected.total(), progress.failed.total()
     if kept + rejected + failed == ended and progress.pending == pending and ended + pending == progress.total:
         return
@@ -105,32 +98,31 @@ class _Rejected(msgspec.Struct, frozen=True):
     rollout_index: int = 0
 
 
-def rejected_keys(folder: RunFolder, index: RecordIndex, reasons: Collection[str]) -> frozenset[str]:
-    """The rollouts that were rejected for one of `reasons`, by what stands in rejected.jsonl.
+def rejected(folder: RunFolder, index: RecordIndex, reasons: Collection[str]) -> Slots | None:
+    """The rollouts that were rejected for one of `reasons`, by what stands in rejected.jsonl; None without reasons.
 
     Raises:
         UsageError: none was; the reasons there are get named.
         OperatorError: the file cannot be read.
     """
     if not reasons:
-        return frozenset()
-    keys = {(place.head.index, place.head.rollout): key for key, place in index.places.items()}
-    found: dict[str, list[str]] = {}
+        return None
+    there: Counter[str] = Counter()
+    chosen, last = Slots(index.rollouts), index.last_index()
     path = folder.path / "rejected.jsonl"
     decoder = msgspec.json.Decoder(_Rejected)
     try:
         with path.open("rb") as file:
             for line in file:
                 row = decoder.decode(line)
-                key = keys.get((row.prompt_index, row.rollout_index))
-                if key is not None:
-                    found.setdefault(row.reason, []).append(key)
+                there[row.reason] += 1
+                if ("all" in reasons or row.reason in reasons) and row.prompt_index <= last:
+                    chosen.add(row.prompt_index, row.rollout_index)
     except FileNotFoundError:
         pass  # nothing has been merged yet, so nothing was rejected
     except (OSError, msgspec.DecodeError) as error:
         raise OperatorError(f"{path} cannot be read ({error}); `hermes batch merge` makes it anew.") from error
-    chosen = {key for reason, those in found.items() if "all" in reasons or reason in reasons for key in those}
     if not chosen:
-        there = ", ".join(f"{reason} ({len(those)})" for reason, those in sorted(found.items()))
-        raise UsageError(f"no row was rejected for {', '.join(sorted(reasons))}. Reasons there are: {there or 'none'}.")
-    return frozenset(chosen)
+        known = ", ".join(f"{reason} ({count})" for reason, count in sorted(there.items()))
+        raise UsageError(f"no row was rejected for {', '.join(sorted(reasons))}. Reasons there are: {known or 'none'}.")
+    return chosen

@@ -10,9 +10,9 @@ import msgspec
 
 from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.folder import RunFolder
+from hermes.batch.index import open_index
 from hermes.batch.merge import merge
 from hermes.batch.plan import total_rollouts
-from hermes.batch.record import open_index
 from hermes.batch.settings import check_run_name
 from hermes.batch.statistics import Tally
 
@@ -35,9 +35,9 @@ def merge_again(
         if filters is not None and filters != meta.filters:
             meta = msgspec.structs.replace(meta, filters=filters)
             folder.write_meta(meta)
-        index = open_index(folder.records_path)
-        total = total_rollouts(folder.read_rows(), meta.settings.rollouts_per_prompt, index)
-        earlier = index.finished()
-        tally = merge(folder, meta, index, total, earlier, wall)
+        rows, rollouts = folder.read_rows(), meta.settings.rollouts_per_prompt
+        index = open_index(folder.records_path, rows, rollouts)
+        total = total_rollouts(rows, rollouts, index)
+        tally = merge(folder, meta, index, total, index.size, wall)
     ended = tally.kept + tally.rejected.total() + tally.failed.total()
     return tally, total - ended

@@ -3,54 +3,70 @@ any time; nothing here ever reads it back, so a broken one costs nothing."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from hermes.batch.filters import NO_REASONING
 from hermes.batch.folder import replace_file
-from hermes.batch.record import Head
+from hermes.batch.index import Place, RecordIndex
 from hermes.core.codec import encode_json
 
 __all__ = ["checkpoint", "is_damaged", "write_checkpoint"]
 
-
-def checkpoint(
-    run_name: str,
-    heads: Iterable[Head],
-    batch_size: int,
-    earlier: frozenset[str],
-    now: float,
-    rollouts: int = 1,
-) -> dict[str, Any]:
-    """Return the content of the file. `earlier` are the keys that were done before this session began: a batch counts
-    them as skipped. Rows that failed are not done, and a row of several `rollouts` is done when all of them are. `now`
-    is seconds since the epoch."""
-    done: Counter[int] = Counter()
-    stats: dict[int, Counter[str]] = {}
-    for head in heads:
-        if head.outcome != "finished":
-            continue
-        done[head.index] += 1
-        batch = stats.setdefault(head.index // batch_size, Counter())
-        batch["skipped" if head.key in earlier else "processed"] += 1
-        batch["discarded_no_reasoning"] += head.reason == NO_REASONING
-    names = ("processed", "skipped", "discarded_no_reasoning")
-    return {
-        "run_name": run_name,
-        "completed_prompts": sorted(index for index, count in done.items() if count >= rollouts),
-        "batch_stats": {str(number): {name: stats[number][name] for name in names} for number in sorted(stats)},
-        "last_updated": datetime.fromtimestamp(now).isoformat(timespec="seconds"),
-    }
+#: Items of a list that are written at once.
+AT_ONCE = 4_096
 
 
-def write_checkpoint(folder: Path, content: dict[str, Any]) -> None:
+def checkpoint(run_name: str, index: RecordIndex, batch_size: int, earlier: int, now: float) -> Iterator[bytes]:
+    """Yield the content of the file in pieces, of the records that `index` knows when the first is asked for.
+
+    Those before the byte `earlier` of the records were there when this session began: a batch counts them as skipped.
+    Rows that failed are not done, and a row is done when all its rollouts are. `now` is seconds since the epoch."""
+    size = index.size  # what is written meanwhile has a place behind it
+    yield b'{"run_name":' + encode_json(run_name) + b',"completed_prompts":['
+    yield from _joined(_completed(index, size))
+    yield b'],"batch_stats":{'
+    yield from _joined(_batches(index, size, batch_size, earlier))
+    last_updated = datetime.fromtimestamp(now).isoformat(timespec="seconds")
+    yield b'},"last_updated":' + encode_json(last_updated) + b"}\n"
+
+
+def _finished(index: RecordIndex, size: int) -> Iterator[Place]:
+    return (place for place in index.places(finished=True) if place.offset < size)
+
+
+def _completed(index: RecordIndex, size: int) -> Iterator[bytes]:
+    for row, group in groupby(_finished(index, size), key=lambda place: place.index):
+        if sum(1 for _ in group) >= index.rollouts:
+            yield b"%d" % row
+
+
+def _batches(index: RecordIndex, size: int, batch_size: int, earlier: int) -> Iterator[bytes]:
+    for number, group in groupby(_finished(index, size), key=lambda place: place.index // batch_size):
+        processed = skipped = thoughtless = 0
+        for place in group:
+            skipped += place.offset < earlier
+            processed += place.offset >= earlier
+            thoughtless += place.ended.reason == NO_REASONING
+        stats = {"processed": processed, "skipped": skipped, "discarded_no_reasoning": thoughtless}
+        yield b'"%d":' % number + encode_json(stats)
+
+
+def _joined(items: Iterator[bytes]) -> Iterator[bytes]:
+    """`items` with commas between them, many in a piece."""
+    before = b""
+    while piece := list(islice(items, AT_ONCE)):
+        yield before + b",".join(piece)
+        before = b","
+
+
+def write_checkpoint(folder: Path, content: Iterator[bytes]) -> None:
     """Replace `checkpoint.json` in `folder`."""
-    replace_file(folder / "checkpoint.json", [encode_json(content) + b"\n"])
+    replace_file(folder / "checkpoint.json", content)
 
 
 def is_damaged(folder: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hermes.batch.estimate import estimate, estimate_lines
 from hermes.batch.prepare import JobOptions, prepare
+from hermes.batch.record import RecordFile
 from hermes.batch.settings import BatchSettings
 from hermes.core.model import ModelProfile
 
@@ -30,5 +31,7 @@ def dry_run(options: JobOptions, price_of: PriceOf, data_dir: Path) -> list[str]
         size = sum(len(item.row.prompt.encode("utf-8", "replace")) for item in items)
     finally:
         prepared.dataset.rows.close()
-    found = estimate(size, len(items), prepared.settings.max_turns, profile, prepared.index.heads())
+    with RecordFile(prepared.folder.records_path) as records:
+        ended = (records.head(place) for place in prepared.index.places())
+        found = estimate(size, len(items), prepared.settings.max_turns, profile, ended)
     return [*prepared.notes, *estimate_lines(found, model)]

@@ -23,7 +23,7 @@ _ADVICE = {
 class EarlyLook:
     """Looks at the first finished rows of a run, earlier sessions included. Rows that failed are not finished."""
 
-    def __init__(self, heads: Iterable[Head]) -> None:
+    def __init__(self, heads: Iterable[Head] = ()) -> None:
         self._first: list[Head] = []
         for head in sorted(heads, key=lambda item: item.at):
             self.look(head)

@@ -3,7 +3,8 @@ from what the run's own ended rollouts took. Asks no model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -35,12 +36,17 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(
-    prompt_bytes: int, rollouts: int, max_turns: int, profile: ModelProfile | None, ended: Sequence[Head] = ()
+    prompt_bytes: int, rollouts: int, max_turns: int, profile: ModelProfile | None, ended: Iterable[Head] = ()
 ) -> Estimate:
     """Estimate `rollouts` rollouts whose prompts have `prompt_bytes` in all."""
-    measured = [head for head in ended if head.tokens]
-    if len(measured) >= ENOUGH:
-        return _measured(measured, rollouts)
+    used, costs = array("Q"), array("d")
+    for head in ended:
+        if head.tokens:
+            used.append(head.tokens)
+            if head.cost_usd is not None:
+                costs.append(head.cost_usd)
+    if len(used) >= ENOUGH:
+        return _measured(used, costs, rollouts)
     prompt = prompt_bytes // 4
     inputs, outputs = [], []
     for turns, reply in zip(TURNS, REPLY, strict=True):
@@ -58,15 +64,13 @@ def estimate(
     )
 
 
-def _measured(heads: Sequence[Head], rollouts: int) -> Estimate:
-    tokens = sorted(head.tokens for head in heads)
-    costs = sorted(head.cost_usd for head in heads if head.cost_usd is not None)
-    low, mean, high = _spread(tokens, rollouts)
+def _measured(tokens: Sequence[int], costs: Sequence[float], rollouts: int) -> Estimate:
+    low, mean, high = _spread(sorted(tokens), rollouts)
     return Estimate(
         rollouts=rollouts,
         tokens=(int(low), int(mean), int(high)),
-        cost_usd=_spread(costs, rollouts) if costs else None,
-        measured=len(heads),
+        cost_usd=_spread(sorted(costs), rollouts) if costs else None,
+        measured=len(tokens),
     )
 
 

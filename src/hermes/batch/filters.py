@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sqlite3
 from collections import Counter
 
 import msgspec
@@ -40,11 +41,30 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filters:
-    """The filters of one pass over a run, in the order of the dataset: `duplicate` knows what came before."""
+    """The filters of one pass over a run, in the order of the dataset, for the length of a `with`: `duplicate` knows
+    what came before, from a file of its own, which goes with it."""
 
     def __init__(self, settings: FilterSettings | None = None) -> None:
         self._settings = settings or FilterSettings()
-        self._seen: dict[bytes, int] = {}
+        self._seen: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Filters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        seen, self._seen = self._seen, None
+        if seen is not None:
+            seen.close()
+
+    def _first(self, digest: bytes, index: int) -> int:
+        """The first row with this conversation, which is the row `index` if there was none before."""
+        if self._seen is None:
+            self._seen = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+            self._seen.execute("CREATE TABLE seen (digest BLOB PRIMARY KEY, row INTEGER) WITHOUT ROWID")
+            self._seen.execute("BEGIN")  # one for all: nothing here is to outlive the pass
+        self._seen.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (digest, index))
+        found: tuple[int] = self._seen.execute("SELECT row FROM seen WHERE digest = ?", (digest,)).fetchone()
+        return found[0]
 
     def judge(self, record: Record) -> Rejection | None:
         """Return why a finished rollout is rejected, or None if it is kept. Of several reasons the first one is named,
@@ -69,7 +89,7 @@ class Filters:
         ]
         prompt = record.source.get("prompt", record.source.get("messages"))
         digest = hashlib.sha256(encode_json([prompt, said])).digest()
-        first = self._seen.setdefault(digest, record.head.index)
+        first = self._first(digest, record.head.index)
         if first == record.head.index:  # of rollouts of one row, equal answers are a result and no repetition
             return None
         return Rejection(reason="duplicate", detail=f"The same conversation as row {first}.")

@@ -42,6 +42,7 @@ __all__ = [
 
 #: What a start puts into its folder before it writes down that there is a run.
 _EARLY = re.compile(r"run\.lock|run\.log|run(-\d+)?\.db(\.lock|-wal|-shm)?|state|away\.id")
+_BATCH = re.compile(r"batch_([0-9]+)\.jsonl")
 #: Number of the layout of a run folder.
 SCHEMA = 1
 
@@ -122,9 +123,12 @@ class RunFolder:
         """The file of batch `number`."""
         return self.path / f"batch_{number}.jsonl"
 
-    def batch_paths(self) -> list[Path]:
-        """The batch files there are."""
-        return sorted(path for path in self.path.glob("batch_*.jsonl") if path.stem[6:].isdigit())
+    def batch_numbers(self) -> Iterator[int]:
+        """The numbers of the batch files there are, in no order."""
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                if found := _BATCH.fullmatch(entry.name):
+                    yield int(found[1])
 
     def has_run(self) -> bool:
         """Whether a run has been started here (or something else lives here)."""

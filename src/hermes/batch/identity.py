@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-__all__ = ["Changes", "compare", "fingerprint", "row_hash", "row_ids", "rollout_key", "session_name"]
+__all__ = ["Changes", "fingerprint", "row_hash", "row_ids", "rollout_key", "session_name"]
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -52,27 +52,15 @@ def fingerprint(ids: Iterable[str]) -> str:
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """How a dataset differs from the one a run began with: row ids that are new or gone, and how many moved."""
+    """How a dataset differs from the one a run began with: how many rows are new, gone, and moved. A row is moved if
+    its order among the rows that stand in both has changed; a mere shift by rows added or removed is none."""
 
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
+    added: int = 0
+    removed: int = 0
     moved: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.moved)
 
     def __str__(self) -> str:
-        return f"{len(self.added)} added, {len(self.removed)} removed, {self.moved} moved"
-
-
-def compare(old: Sequence[str], new: Sequence[str]) -> Changes:
-    """Compare row ids. A row is moved if its order among the rows that stand in both has changed; a mere shift by rows
-    added or removed is none."""
-    olds, news = set(old), set(new)
-    before = [item for item in old if item in news]
-    after = [item for item in new if item in olds]
-    return Changes(
-        added=tuple(item for item in new if item not in olds),
-        removed=tuple(item for item in old if item not in news),
-        moved=sum(left != right for left, right in zip(before, after, strict=True)),
-    )
+        return f"{self.added} added, {self.removed} removed, {self.moved} moved"

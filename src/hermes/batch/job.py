@@ -22,6 +22,7 @@ from hermes.batch.accounts import Allowed, balance
 from hermes.batch.attempt import Attempts
 from hermes.batch.distribution import Draw, distribution, table_of
 from hermes.batch.draws import Drawn, Draws
+from hermes.batch.early import EARLY_ROWS
 from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.folder import SCHEMA, Prices, RunFolder, RunMeta, Session
 from hermes.batch.identity import fingerprint, session_name
@@ -31,6 +32,7 @@ from hermes.batch.plan import Item, Mark
 from hermes.batch.prepare import JobOptions, Prepared, prepare
 from hermes.batch.progress import Display, Progress
 from hermes.batch.reasoning import SCRATCHPAD_REQUEST
+from hermes.batch.record import Head, RecordFile
 from hermes.batch.rollout import Engine
 from hermes.batch.run import Ask, BatchRun, StopSwitch
 from hermes.batch.settings import BatchSettings, stored
@@ -148,16 +150,16 @@ class _Session:
         self.offered: list[str] = []
         #: Nothing has been touched since the last session ended.
         self.settled = False
-        #: Rows (index, rollout) that are run again though they are done.
-        self.anew: set[tuple[int, int]] = set()
+        #: The rollouts that ended first, of earlier sessions.
+        self.first: list[Head] = []
         #: Rollouts of the plan that an earlier process left half-done, or this one does.
         self.half_done: Mapping[str, Mark] = {}
         self.started = wall()
         index = prepared.index
-        self.earlier = index.finished()
+        self.earlier = index.size
         total = prepared.plan.total(prepared.settings.rollouts_per_prompt, index)
         self.progress = Progress(total=total, started=0.0)
-        self.progress.restore(index.heads())
+        self.progress.take(index.counts)
 
     @classmethod
     def begin(cls, prepared: Prepared, engine: Engine, options: JobOptions, wall: Callable[[], float]) -> _Session:
@@ -194,6 +196,8 @@ class _Session:
             session.notes.append(f"{len(session.half_done)} half-done rollouts go on from their last step")
         session.open_session(record, engine.profile)
         session.restore()
+        with RecordFile(prepared.folder.records_path) as records:
+            session.first = [records.head(place) for place in prepared.index.first_finished(EARLY_ROWS)]
         return session
 
     def open_session(self, record: BatchSettings, profile: ModelProfile) -> None:
@@ -220,12 +224,10 @@ class _Session:
         self.offered = offered_tools(self.meta, prepared.index)
         if not prepared.settings.keep_workspaces:
             prepared.folder.remove_workspaces(self._kept(), goes_on=True)
-        if self.earlier:
-            marks = prepared.plan.items.marks()
-            self.anew = {(mark.index, mark.rollout) for mark in marks if mark.key in self.earlier}
-        if self.settled and not self.anew:
+        anew = prepared.plan.anew
+        if self.settled and anew is None:
             return
-        done = restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size, self.anew)
+        done = restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size, anew)
         if str(done):
             self.notes.append(f"put right after the last stop: {done}")
 
@@ -266,6 +268,7 @@ class _Session:
             index=prepared.index,
             offered=self.offered,
             attempts=attempts,
+            first=self.first,
             progress=self.progress,
             display=display,
             switch=switch,
@@ -318,7 +321,7 @@ class _Session:
             )
             self.meta = msgspec.structs.replace(self.meta, sessions=(*self.meta.sessions[:-1], last))
             prepared.folder.write_meta(self.meta)
-        if self.anew:  # those that failed this time stand as they stood
+        if prepared.plan.anew is not None:  # those that failed this time stand as they stood
             restore_batches(prepared.folder, prepared.index, self.offered, prepared.settings.batch_size)
         tally = merge(prepared.folder, self.meta, prepared.index, self.progress.total, self.earlier, self.wall)
         self.progress.kept = tally.kept

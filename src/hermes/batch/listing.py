@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from hermes.batch.folder import RunFolder, RunMeta, no_such_run, run_names
+from hermes.batch.index import open_index
 from hermes.batch.plan import total_rollouts
 from hermes.batch.progress import Progress
-from hermes.batch.record import open_index
 from hermes.batch.settings import check_run_name
 from hermes.batch.steering import Status, is_held, read_status
 from hermes.core.errors import OperatorError
@@ -112,9 +112,10 @@ def _living(folder: RunFolder, meta: RunMeta, status: Status) -> RunState:
 
 def _at_rest(folder: RunFolder, meta: RunMeta, alive: bool) -> RunState:
     """The state by the records: nobody says anything newer."""
-    index = open_index(folder.records_path)
-    progress = Progress(total=total_rollouts(folder.read_rows(), meta.settings.rollouts_per_prompt, index), started=0.0)
-    progress.restore(index.heads())
+    rows, rollouts = folder.read_rows(), meta.settings.rollouts_per_prompt
+    index = open_index(folder.records_path, rows, rollouts)
+    progress = Progress(total=total_rollouts(rows, rollouts, index), started=0.0)
+    progress.take(index.counts)
     last = meta.sessions[-1] if meta.sessions else None
     ended_at = last.ended_at if last is not None else None
     state = "finished"

@@ -16,8 +16,9 @@ from hermes.batch.checkpoint import checkpoint, write_checkpoint
 from hermes.batch.filter_settings import FilterSettings
 from hermes.batch.filters import Filters
 from hermes.batch.folder import RunFolder, RunMeta, replace_file, write_errors
+from hermes.batch.index import Place, RecordIndex
 from hermes.batch.manifest import ManifestFold, write_manifest
-from hermes.batch.record import Place, Record, RecordIndex, read_record
+from hermes.batch.record import Record, RecordFile
 from hermes.batch.report import ReportFold, write_report
 from hermes.batch.statistics import Tally
 from hermes.batch.trajectory import build_row, child_rows
@@ -32,10 +33,7 @@ CHILDREN = "children.jsonl"
 
 def offered_tools(meta: RunMeta, index: RecordIndex) -> list[str]:
     """Return the names of all tools offered anywhere in the run, sorted."""
-    names = set(meta.tools)
-    for place in index.places.values():
-        names.update(place.head.offered)
-    return sorted(names)
+    return sorted({*meta.tools, *index.offered()})
 
 
 def merge(
@@ -43,12 +41,13 @@ def merge(
     meta: RunMeta,
     index: RecordIndex,
     total: int,
-    earlier: frozenset[str],
+    earlier: int,
     clock: Callable[[], float],
 ) -> Tally:
     """Write the merged files, statistics and checkpoint; return the counts, taken after the filters.
 
-    `total` counts the rollouts of the run, `earlier` are the keys done before this session. `clock` gives seconds since
+    `total` counts the rollouts of the run, the first `earlier` bytes of the records are
+    older than this session. `clock` gives seconds since
     the epoch.
 
     Raises:
@@ -57,7 +56,7 @@ def merge(
     tools = offered_tools(meta, index)
     tally, manifest, page = Tally(), ManifestFold(), ReportFold()
     with write_errors(folder.path), _Outputs(folder.path) as outputs:
-        for record in judged_records(folder, index.ordered(), meta.filters):
+        for record in judged_records(folder, index.places(), meta.filters):
             tally.add(record)
             manifest.add(record)
             page.add(record)
@@ -78,25 +77,15 @@ def merge(
     write_manifest(folder, meta, manifest, tools)
     ended = tally.kept + tally.rejected.total() + tally.failed.total()
     write_report(folder, meta, tally, page, total - ended)
-    settings = meta.settings
-    done = checkpoint(
-        meta.run_name, index.heads(), settings.batch_size, earlier, now, rollouts=settings.rollouts_per_prompt
-    )
-    write_checkpoint(folder.path, done)
+    write_checkpoint(folder.path, checkpoint(meta.run_name, index, meta.settings.batch_size, earlier, now))
     return tally
 
 
 def judged_records(folder: RunFolder, places: Iterable[Place], settings: FilterSettings) -> Iterator[Record]:
     """Read the records at `places`, filtered again: the rules may have changed since they were written."""
-    filters, wanted = Filters(settings), list(places)
-    if not wanted:
-        return  # a run of which nothing has ended has no file of records
-    file = os.open(folder.records_path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        for place in wanted:
-            yield _judged(read_record(file, place), filters)
-    finally:
-        os.close(file)
+    with RecordFile(folder.records_path) as records, Filters(settings) as filters:
+        for place in places:
+            yield _judged(records.read(place), filters)
 
 
 def _judged(record: Record, filters: Filters) -> Record:

@@ -10,22 +10,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import anyio
 import msgspec
 
 from hermes.batch.folder import RunFolder, replace_file, write_error
-from hermes.batch.record import (
-    Head,
-    Place,
-    Record,
-    RecordIndex,
-    cut_torn_tail,
-    decode_record,
-    encode_record,
-    read_record,
-)
+from hermes.batch.index import Place, RecordIndex, Slots
+from hermes.batch.record import Head, Record, RecordFile, cut_torn_tail, decode_record, encode_record
 from hermes.batch.threads import Threads
 from hermes.batch.trajectory import build_row
 from hermes.core.clock import NO_HOLD, Hold
@@ -45,8 +38,18 @@ def encode_row(record: Record, offered: Sequence[str], batch_size: int) -> bytes
     return encode_json(build_row(record, offered, batch_size)) + b"\n"
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """A record in the file, in bytes, and the head that counted for its rollout before."""
+
+    record: Record
+    offset: int
+    length: int
+    before: Head | None
+
+
 class RecordWriter:
-    """Appends records in groups. Start `run` in a task group; `settled` is called in the loop for each synced head.
+    """Appends records in groups. Start `run` in a task group; `settled` is called in the loop for each synced head,
+    with the one that counted for its rollout until then, if any.
 
     A failed write is final: what stood before stands, `add` raises, and `broken` holds the error.
     """
@@ -58,7 +61,7 @@ class RecordWriter:
         *,
         offered: Sequence[str],
         batch_size: int,
-        settled: Callable[[Head], None],
+        settled: Callable[[Head, Head | None], None],
         redact: Callable[[bytes], bytes],
         hold: Hold = NO_HOLD,
     ) -> None:
@@ -115,19 +118,19 @@ class RecordWriter:
     async def _write_group(self) -> None:
         group, self._waiting = self._waiting, []
         try:
-            clean, places = await self._threads.run(self._write_records, group)
-            for place in places:
-                self._index.add(place.head, place.offset, place.length)
-            await self._threads.run(self._write_rows, clean)
+            written = await self._threads.run(self._write_records, group)
+            for one in written:
+                self._index.add(one.record.head, one.offset, one.length, one.before)
+            await self._threads.run(self._write_rows, [one.record for one in written])
         except OperatorError as error:
             self.broken = error
         else:
-            for record in clean:
-                self._settled(record.head)
+            for one in written:
+                self._settled(one.record.head, one.before)
         self._room.set()
         self._room = anyio.Event()
 
-    def _write_records(self, group: list[Record]) -> tuple[list[Record], list[Place]]:
+    def _write_records(self, group: list[Record]) -> list[_Written]:
         """Write the records and return them as written, that is without secrets."""
         clean, lines = [], []
         for record in group:
@@ -136,11 +139,14 @@ class RecordWriter:
             clean.append(record if written == line else decode_record(written))
             lines.append(written)
         offset = append_whole(self._folder.records_path, b"".join(lines), self._index.size, sync=True)
-        places = []
-        for record, line in zip(clean, lines, strict=True):
-            places.append(Place(record.head, offset, len(line)))
-            offset += len(line)
-        return clean, places
+        found = []
+        with RecordFile(self._folder.records_path) as records:
+            for record, line in zip(clean, lines, strict=True):
+                known = self._index.before(record.head)
+                before = None if known is None else records.head(known)
+                found.append(_Written(record, offset, len(line), before))
+                offset += len(line)
+        return found
 
     def _write_rows(self, group: list[Record]) -> None:
         by_batch: dict[int, list[bytes]] = {}
@@ -213,31 +219,36 @@ def restore_batches(
     index: RecordIndex,
     offered: Sequence[str],
     batch_size: int,
-    anew: Collection[tuple[int, int]] = (),
+    anew: Slots | None = None,
 ) -> Restored:
-    """Bring records and batch files into agreement after whatever happened to the last process. Rows `anew` (index,
-    rollout) are about to be run again: theirs are taken out."""
+    """Bring records and batch files into agreement after whatever happened to the last process. Rollouts `anew` are
+    about to be run again: their rows are taken out. One batch is in memory at a time."""
     torn = cut_torn_tail(folder.records_path, index.size)
-    wanted: dict[int, dict[tuple[int, int], Place]] = {}
-    for place in index.ordered():
-        if place.head.outcome == "finished" and (place.head.index, place.head.rollout) not in anew:
-            batch = wanted.setdefault(place.head.index // batch_size, {})
-            batch[place.head.index, place.head.rollout] = place
-    for path in folder.batch_paths():
-        wanted.setdefault(int(path.stem[6:]), {})
+    wanted = (
+        place for place in index.places(finished=True) if anew is None or not anew.has(place.index, place.rollout)
+    )
+    left = set(folder.batch_numbers())
     added = removed = 0
-    for number, places in wanted.items():
-        kept, dropped = _good_rows(folder, number, set(places))
+
+    def restore(number: int, places: dict[tuple[int, int], Place]) -> None:
+        nonlocal added, removed
+        kept, dropped = _good_rows(folder, number, places)
         missing = [place for key, place in places.items() if key not in kept]
         if dropped or missing:
             added, removed = added + len(missing), removed + dropped
             lines = [*kept.values(), *_rebuilt(folder, missing, offered, batch_size)]
             replace_file(folder.batch_path(number), lines)
+
+    for number, group in groupby(wanted, key=lambda place: place.index // batch_size):
+        left.discard(number)
+        restore(number, {(place.index, place.rollout): place for place in group})
+    for number in sorted(left):
+        restore(number, {})
     return Restored(torn_bytes=torn, damaged_records=index.damaged, rows_added=added, rows_removed=removed)
 
 
 def _good_rows(
-    folder: RunFolder, number: int, wanted: set[tuple[int, int]]
+    folder: RunFolder, number: int, wanted: Collection[tuple[int, int]]
 ) -> tuple[dict[tuple[int, int], bytes], int]:
     kept: dict[tuple[int, int], bytes] = {}
     dropped = 0
@@ -265,10 +276,5 @@ def _key_of(line: bytes) -> tuple[int, int] | None:
 
 
 def _rebuilt(folder: RunFolder, places: Sequence[Place], offered: Sequence[str], batch_size: int) -> list[bytes]:
-    if not places:
-        return []
-    file = os.open(folder.records_path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return [encode_row(read_record(file, place), offered, batch_size) for place in places]
-    finally:
-        os.close(file)
+    with RecordFile(folder.records_path) as records:
+        return [encode_row(records.read(place), offered, batch_size) for place in places]

@@ -5,6 +5,7 @@ What a row holds is not in the plan; it is read when the row's turn comes. Start
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Collection, Iterator, Sequence
 from typing import overload
@@ -12,12 +13,12 @@ from typing import overload
 import msgspec
 
 from hermes.batch.dataset import Dataset, DatasetRow, Rows
-from hermes.batch.identity import Changes, compare, rollout_key
-from hermes.batch.record import RecordIndex
-from hermes.batch.rowtable import RowEntry, RowTable
+from hermes.batch.identity import Changes, rollout_key
+from hermes.batch.index import RecordIndex, Slots
+from hermes.batch.rowtable import RowTable
 from hermes.core.errors import UsageError
 
-__all__ = ["Item", "Items", "Mark", "Plan", "plan_new", "plan_resume", "total_rollouts"]
+__all__ = ["Item", "Items", "Mark", "Plan", "compare", "plan_new", "plan_resume", "total_rollouts"]
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,24 +44,32 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Items(Sequence[Item]):
-    """Rollouts to be run, in dataset order. Reading one reads its row; `marks` reads none."""
+    """Rollouts to be run, in dataset order, of a run of `rollouts` a row. Reading one reads its row; `marks` reads
+    none. All rollouts of all rows take no memory, some of them 8 bytes each, and 4 more where one is run again."""
 
-    def __init__(self, source: Rows, table: RowTable) -> None:
+    def __init__(self, source: Rows, table: RowTable, rollouts: int, *, every: bool = False) -> None:
         self._source = source
         self._table = table
-        self._positions = array("Q")
-        self._rollouts = array("L")
-        self._attempts = array("L")
+        self._size = rollouts
+        self._numbers: Sequence[int] = range(table.present * rollouts) if every else array("Q")
+        self._attempts: array[int] | None = None  # None: 1 for all
 
     def add(self, position: int, rollout: int, attempt: int = 1) -> None:
         """Append a rollout of the row at `position`."""
-        self._positions.append(position)
-        self._rollouts.append(rollout)
-        self._attempts.append(attempt)
+        assert isinstance(self._numbers, array)  # nothing can be added to all of them
+        if attempt > 1 and self._attempts is None:
+            self._attempts = array("I", (1).to_bytes(4, sys.byteorder)) * len(self._numbers)
+        self._numbers.append(position * self._size + rollout)
+        if self._attempts is not None:
+            self._attempts.append(attempt)
+
+    def _attempt(self, number: int) -> int:
+        return 1 if self._attempts is None else self._attempts[number]
 
     def marks(self) -> Iterator[Mark]:
         """Which they are, in order."""
-        for position, rollout, attempt in zip(self._positions, self._rollouts, self._attempts, strict=True):
+        for number, found in enumerate(self._numbers):
+            position, rollout = divmod(found, self._size)
             row_id = self._table.row_id(position)
             yield Mark(
                 key=rollout_key(row_id, rollout),
@@ -68,11 +77,11 @@ class Items(Sequence[Item]):
                 index=self._table.place(position),
                 toolsets=self._source.toolsets(position),
                 rollout=rollout,
-                attempt=attempt,
+                attempt=self._attempt(number),
             )
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return len(self._numbers)
 
     @overload
     def __getitem__(self, number: int) -> Item: ...
@@ -84,7 +93,7 @@ class Items(Sequence[Item]):
         """Read an item. Raises OperatorError where its row is not what it was."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(len(self)))]
-        position, rollout = self._positions[number], self._rollouts[number]
+        position, rollout = divmod(self._numbers[number], self._size)
         row_id = self._table.row_id(position)
         return Item(
             key=rollout_key(row_id, rollout),
@@ -92,18 +101,20 @@ class Items(Sequence[Item]):
             index=self._table.place(position),
             row=self._source[position],
             rollout=rollout,
-            attempt=self._attempts[number],
+            attempt=self._attempt(number),
         )
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """`rows` is every row of the run with its fixed place, `items` what is to be run now, in dataset order; `lasting`
-    counts failures that are left alone because the row would meet them again."""
+    counts failures that are left alone because the row would meet them again, `anew` are those of the items that are
+    done already."""
 
     rows: RowTable
     items: Items
     changes: Changes = Changes()
     lasting: int = 0
+    anew: Slots | None = None
 
     def total(self, rollouts: int, index: RecordIndex) -> int:
         """All rollouts of a run of so many `rollouts` a row."""
@@ -112,19 +123,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def total_rollouts(rows: RowTable, rollouts: int, index: RecordIndex) -> int:
     """Count the rollouts of a run of `rollouts` a row; of rows that are gone those that have ended count."""
-    gone = rows.gone_ids()
-    ended = sum(1 for key in index.places if key.rpartition(":")[0] in gone) if gone else 0
-    return rows.present * rollouts + ended
+    return rows.present * rollouts + index.ended_of(rows, range(rows.present, len(rows)))
 
 
 def plan_new(dataset: Dataset, rollouts: int = 1) -> Plan:
     """Plan a run from its beginning: everything is to be run, the `rollouts` of a row one after the other."""
     rows = RowTable.of(dataset.rows.digests)
-    items = Items(dataset.rows, rows)
-    for position in range(len(rows)):
-        for number in range(rollouts):
-            items.add(position, number)
-    return Plan(rows=rows, items=items)
+    return Plan(rows=rows, items=Items(dataset.rows, rows, rollouts, every=True))
 
 
 def plan_resume(
@@ -135,60 +140,78 @@ def plan_resume(
     rollouts: int = 1,
     accept_changes: bool = False,
     retry: Collection[str] = (),
-    redo: Collection[str] = (),
+    redo: Slots | None = None,
 ) -> Plan:
     """Plan what is left of a run of `rollouts` a row.
 
     Rollouts that are done stay done wherever they stand now. Failures are run again, except those that the same row
-    would meet again, unless `retry` names their kind (or "all"). Those that are done and whose keys are in `redo` are
-    run again too.
+    would meet again, unless `retry` names their kind (or "all"). Those that are done and stand in `redo` are run again
+    too. `index` follows the rows of the plan.
 
     Raises:
         UsageError: the dataset has changed and `accept_changes` is not set.
     """
     fresh = RowTable.of(dataset.rows.digests)
-    rows, changes = known, Changes()
+    changes = Changes()
     if not fresh.same_rows(known):
-        changes = compare([entry.row_id for entry in known if not entry.gone], [entry.row_id for entry in fresh])
-        rows = _rows(fresh, known, index)
+        before = known.positions_in(fresh)
+        changes = compare(known, before)
+        rows = _rows(fresh, known, before, index)
+    else:
+        rows = fresh.placed_as(known)
     if changes and not accept_changes:
         raise UsageError(
             f"{dataset.path} is not the dataset this run began with: {changes}. Give the old file, or "
             "--accept_changes, which keeps what is done and runs only what is new."
         )
-    items = Items(dataset.rows, rows)
-    lasting = 0
+    index.follow(rows)
+    items = Items(dataset.rows, rows, rollouts)
+    lasting, anew = 0, Slots(rollouts)
     for position in range(len(fresh)):
-        row_id = rows.row_id(position)
         for number in range(rollouts):
-            place = index.places.get(rollout_key(row_id, number))
+            ended = index.ended(rows, position, number)
             attempt = 1
-            if place is not None:
-                if place.head.outcome == "finished" and place.head.key not in redo:
-                    continue
-                if place.head.lasting and not {"all", place.head.reason} & set(retry):
+            if ended is not None:
+                if ended.outcome == "finished":
+                    if redo is None or not redo.has(rows.place(position), number):
+                        continue
+                    anew.add(rows.place(position), number)
+                if ended.lasting and not {"all", ended.reason} & set(retry):
                     lasting += 1
                     continue
-                attempt = place.head.attempt + 1
+                attempt = ended.attempt + 1
             items.add(position, number, attempt)
-    return Plan(rows=rows, items=items, changes=changes, lasting=lasting)
+    return Plan(rows=rows, items=items, changes=changes, lasting=lasting, anew=anew if anew else None)
 
 
-def _rows(fresh: RowTable, known: RowTable, index: RecordIndex) -> RowTable:
+def compare(known: RowTable, before: array[int]) -> Changes:
+    """What has changed since the rows `known`; `before` says of each row now where it stood among them, -1 for nowhere.
+    Rows that were gone then are new."""
+    there = bytearray(known.present)
+    stayed = 0
+    for position in before:
+        if 0 <= position < known.present:
+            there[position] = 1
+            stayed += 1
+    now = (position for position in before if 0 <= position < known.present)
+    moved = sum(left != right for left, right in zip((at for at, here in enumerate(there) if here), now, strict=True))
+    return Changes(added=len(before) - stayed, removed=known.present - stayed, moved=moved)
+
+
+def _rows(fresh: RowTable, known: RowTable, before: array[int], index: RecordIndex) -> RowTable:
     """Every row of the run: those of the dataset in its order, new ones behind all places ever given, then those that
-    have ended and are gone."""
-    places = {entry.row_id: entry.index for entry in known}
-    following = max(places.values(), default=-1) + 1
+    have ended and are gone. `before` as in `compare`."""
+    following = known.following()
     rows = RowTable()
-    present = set()
-    for row in fresh:
-        present.add(row.row_id)
-        if row.row_id not in places:
-            places[row.row_id] = following
+    there = bytearray(len(known))
+    for position, old in enumerate(before):
+        if old >= 0:
+            there[old] = 1
+            rows.copy(fresh, position, known.place(old))
+        else:
+            rows.copy(fresh, position, following)
             following += 1
-        rows.add(RowEntry(row.row_id, places[row.row_id]))
-    begun = {key.rpartition(":")[0] for key in index.places}
-    for entry in known:
-        if entry.row_id not in present and entry.row_id in begun:
-            rows.add(RowEntry(entry.row_id, entry.index, True))
+    for old, here in enumerate(there):
+        if not here and index.ended_of(known, range(old, old + 1)):
+            rows.copy(known, old, known.place(old), gone=True)
     return rows

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from hermes.batch.accounts import NO_FAILURE, Allowed, redo_reasons, rejected_keys
+from hermes.batch.accounts import NO_FAILURE, Allowed, redo_reasons, rejected
 from hermes.batch.checkpoint import is_damaged
 from hermes.batch.dataset import Dataset, read_dataset
 from hermes.batch.folder import RunFolder, RunMeta, no_such_run
+from hermes.batch.index import RecordIndex, open_index
 from hermes.batch.plan import Plan, plan_new, plan_resume
 from hermes.batch.prefill import read_prefill
-from hermes.batch.record import RecordIndex, open_index
 from hermes.batch.settings import BatchSettings, new_settings, resumed_settings
 from hermes.batch.summary import describe_existing
 from hermes.core.errors import UsageError
@@ -78,18 +78,21 @@ def prepare(options: JobOptions, data_dir: Path, held: ExitStack | None) -> Prep
     if held is not None:
         held.callback(dataset.rows.close)
         held.enter_context(folder.locked())
-    index = RecordIndex() if meta is None else open_index(folder.records_path)
+    rollouts = settings.rollouts_per_prompt
     if meta is None:
-        plan = plan_new(dataset, settings.rollouts_per_prompt)
+        plan = plan_new(dataset, rollouts)
+        index = RecordIndex(plan.rows, rollouts)
     else:
+        known = folder.read_rows()
+        index = open_index(folder.records_path, known, rollouts)
         plan = plan_resume(
             dataset,
-            folder.read_rows(),
+            known,
             index,
-            rollouts=settings.rollouts_per_prompt,
+            rollouts=rollouts,
             accept_changes=options.accept_changes,
             retry=options.retry,
-            redo=rejected_keys(folder, index, redo_reasons(options.redo)),
+            redo=rejected(folder, index, redo_reasons(options.redo)),
         )
     notes = []
     if dataset.replaced_surrogates:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes.batch.counts import Counts
 from hermes.batch.record import Head
 
 if TYPE_CHECKING:
@@ -40,65 +41,25 @@ class Running:
     at: float = 0.0
 
 
-@dataclass(slots=True)
-class Progress:
+@dataclass(slots=True, kw_only=True)
+class Progress(Counts):
     """The counts of a run, earlier sessions included. `now` of the methods is the loop's clock."""
 
     total: int
     started: float
-    kept: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     ended_here: int = 0
     running: dict[str, Running] = field(default_factory=dict)
     advanced: float = 0.0
-    #: What is counted of each rollout: the heads that the index of the records holds anyway.
-    heads: dict[str, Head] = field(default_factory=dict)
-    #: What one row of each reason or kind said.
-    examples: dict[str, str] = field(default_factory=dict)
-    #: Calls of all rollouts, and how many of them were denied.
-    calls: int = 0
-    denied: int = 0
     #: Requests that had to be made again, of this session.
     retries: int = 0
-    #: What each rollout cost in US dollars, where that is known.
-    costs: dict[str, float] = field(default_factory=dict)
-    paid: float = 0.0
 
-    def restore(self, heads: Iterable[Head]) -> None:
-        """Take in what earlier sessions brought."""
-        for head in heads:
-            self._count(head)
-
-    def settle(self, head: Head, now: float) -> None:
-        """Take in a rollout that ended now."""
-        self._count(head)
+    def settle(self, head: Head, before: Head | None, now: float) -> None:
+        """Take in a rollout that ended now; `before` is how it had ended until then."""
+        self.count(head, before)
         self.ended_here += 1
         self.tokens += head.tokens
         self.advanced = now
-
-    def _count(self, head: Head) -> None:
-        before = self.heads.get(head.key)
-        if before is not None:
-            self._add(before, -1)
-        self.heads[head.key] = head
-        if head.cost_usd is not None:
-            self.paid += head.cost_usd - self.costs.get(head.key, 0.0)
-            self.costs[head.key] = head.cost_usd
-        self._add(head, 1)
-        if head.reason:
-            self.examples.setdefault(head.reason, head.detail)
-
-    def _add(self, head: Head, step: int) -> None:
-        self.calls += step * head.calls
-        self.denied += step * head.denied
-        if head.outcome == "failed":
-            self.failed[head.reason] += step
-        elif head.reason:
-            self.rejected[head.reason] += step
-        else:
-            self.kept += step
 
     @property
     def done(self) -> int:
@@ -113,12 +74,12 @@ class Progress:
     @property
     def cost_usd(self) -> float | None:
         """US dollars of all that ended; None where no price is known."""
-        return self.paid if self.costs else None
+        return self.paid if self.priced else None
 
     @property
     def expected_usd(self) -> float | None:
         """What the whole run will have cost if the rest is like what has ended; None where no price is known."""
-        return self.paid / len(self.costs) * self.total if self.costs else None
+        return self.paid / self.priced * self.total if self.priced else None
 
     def _money(self) -> list[str]:
         spent, expected = self.cost_usd, self.expected_usd

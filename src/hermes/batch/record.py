@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -17,15 +17,16 @@ from hermes.batch.rollout import RolloutResult
 from hermes.core.codec import encode_json
 
 __all__ = [
+    "LASTING_FAILURES",
     "Head",
     "Outcome",
     "Record",
-    "RecordIndex",
+    "RecordFile",
     "Used",
+    "cut_torn_tail",
+    "decode_head",
     "decode_record",
     "encode_record",
-    "open_index",
-    "read_record",
 ]
 
 Outcome = Literal["finished", "failed"]
@@ -56,11 +57,6 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     calls: int = 0
     denied: int = 0
 
-    @property
-    def lasting(self) -> bool:
-        """Whether running the row again would meet the same failure."""
-        return self.outcome == "failed" and self.reason in LASTING_FAILURES
-
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A head, the dataset row as it was read, the toolsets it ran with, and the whole result."""
@@ -89,12 +85,9 @@ def decode_record(line: bytes) -> Record:
     return _records.decode(line)
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where a record stands in the file, in bytes."""
-
-    head: Head
-    offset: int
-    length: int
+def decode_head(line: bytes) -> Head:
+    """Decode the head of one line, which has to be a whole one. Raises `msgspec.DecodeError`."""
+    return _heads.decode(line).head
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -113,64 +106,6 @@ class Used(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-class RecordIndex:
-    """The last record of each rollout, by key; `used` counts all of them. `damaged` counts lines that could not be
-    read."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, Place] = {}
-        self.damaged = 0
-        self.size = 0
-        self.used = Used()
-        self._offers: dict[tuple[str, ...], tuple[str, ...]] = {}
-
-    def add(self, head: Head, offset: int, length: int) -> None:
-        """Take a record in; it replaces an earlier one of its key, but a failure never replaces a finished rollout.
-
-        Heads of equal offers share one: their names would be most of what a row takes in memory."""
-        offered = self._offers.setdefault(head.offered, head.offered)
-        if offered is not head.offered:
-            msgspec.structs.force_setattr(head, "offered", offered)
-        self.used = self.used.plus(head)
-        known = self.places.get(head.key)
-        if known is None or known.head.outcome == "failed" or head.outcome == "finished":
-            self.places[head.key] = Place(head, offset, length)
-        self.size = offset + length
-
-    def heads(self) -> list[Head]:
-        """All heads, in the order of the dataset."""
-        return [place.head for place in self.ordered()]
-
-    def finished(self) -> frozenset[str]:
-        """The keys of the rollouts that are done."""
-        return frozenset(key for key, place in self.places.items() if place.head.outcome == "finished")
-
-    def ordered(self) -> list[Place]:
-        """All places, in the order of the dataset."""
-        return sorted(self.places.values(), key=lambda place: (place.head.index, place.head.rollout))
-
-
-def open_index(path: Path) -> RecordIndex:
-    """Read the heads of the records at `path` (a missing file has none)."""
-    index = RecordIndex()
-    if not path.exists():
-        return index
-    offset = 0
-    with path.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break  # torn: the process died while it was written, so the rollout never ended
-            try:
-                head = _heads.decode(line).head
-            except msgspec.DecodeError:
-                index.damaged += 1
-            else:
-                index.add(head, offset, len(line))
-            offset += len(line)
-    index.size = offset
-    return index
-
-
 def cut_torn_tail(path: Path, size: int) -> int:
     """Cut the file at `path` to `size` bytes, the end of its last whole line; return how many bytes went."""
     if not path.exists():
@@ -181,6 +116,40 @@ def cut_torn_tail(path: Path, size: int) -> int:
     return max(torn, 0)
 
 
-def read_record(file: int, place: Place) -> Record:
-    """Read one record from the open descriptor `file`."""
-    return decode_record(os.pread(file, place.length, place.offset))
+class Span(Protocol):
+    """Where a record stands in the file, in bytes."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+
+class RecordFile:
+    """The records of a run, read where they stand. Open for the length of a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+    def _line(self, span: Span) -> bytes:
+        if self._file is None:  # a run of which nothing has ended has no such file
+            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self._file, span.length, span.offset)
+
+    def head(self, span: Span) -> Head:
+        """Read the head of one record."""
+        return decode_head(self._line(span))
+
+    def read(self, span: Span) -> Record:
+        """Read one record."""
+        return decode_record(self._line(span))

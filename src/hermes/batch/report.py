@@ -5,7 +5,7 @@ It is made from the records, so it can be made again at any time; nothing reads 
 
 from __future__ import annotations
 
-from array import array
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from hermes.batch.export.conversation import Message, messages
 from hermes.batch.folder import RunFolder, RunMeta, replace_file
 from hermes.batch.record import Record
+from hermes.batch.spread import Spread
 from hermes.batch.statistics import Tally
 from hermes.batch.trajectory import tool_counts
 
@@ -28,10 +29,11 @@ class ReportFold:
     """Collects what the plots and the reader need, one record after the other."""
 
     def __init__(self) -> None:
-        self.tokens = array("d")
-        self.turns = array("d")
-        self.seconds = array("d")
-        self.scores = array("d")
+        self.tokens = Spread()
+        self.turns = Spread()
+        self.seconds = Spread()
+        #: Scores in tenths from 0, full marks apart from what falls short of them.
+        self.tenths: Counter[int] = Counter()
         self.tools: dict[str, list[int]] = {}
         self.shown: list[dict[str, Any]] = []
 
@@ -39,11 +41,11 @@ class ReportFold:
         """Take one record in."""
         head, result = record.head, record.result
         if head.outcome == "finished":
-            self.tokens.append(head.tokens)
-            self.turns.append(result.api_calls)
-            self.seconds.append(result.duration)
+            self.tokens.add(head.tokens)
+            self.turns.add(result.api_calls)
+            self.seconds.add(result.duration)
             if head.score is not None:
-                self.scores.append(head.score)
+                self.tenths[int(head.score * 10 + 1e-9)] += 1
             for name, (good, bad) in tool_counts(result).items():
                 counts = self.tools.setdefault(name, [0, 0])
                 counts[0] += good

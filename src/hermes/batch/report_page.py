@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -75,10 +75,10 @@ def page(meta: RunMeta, tally: Tally, fold: ReportFold, pending: int) -> bytes:
 
 def _charts(tally: Tally, fold: ReportFold) -> list[str]:
     charts = [
-        _histogram("Tokens of a rollout", fold.tokens, "tokens"),
-        _histogram("Model calls of a rollout", fold.turns, "calls"),
-        _histogram("Seconds of a rollout", fold.seconds, "seconds"),
-        _scores(fold.scores),
+        _histogram("Tokens of a rollout", fold.tokens.counts(), "tokens"),
+        _histogram("Model calls of a rollout", fold.turns.counts(), "calls"),
+        _histogram("Seconds of a rollout", fold.seconds.counts(), "seconds"),
+        _scores(fold.tenths),
         _tools(fold.tools),
         _reasons(tally.rejected, tally.failed),
     ]
@@ -96,22 +96,25 @@ def _plain(kind: Any, title: str, **more: Any) -> Any:
     return kind(title=title, js=[], style=_STYLE, width=560, height=330, truncate_label=-1, **more)
 
 
-def bins(values: Sequence[float]) -> list[tuple[float, float, int]]:
-    """Return (from, to, count) for at most 20 bins of equal width over `values`; whole numbers get whole borders."""
+def bins(values: Mapping[float, int]) -> list[tuple[float, float, int]]:
+    """Return (from, to, count) for at most 20 bins of equal width over `values`, which came so often each; whole
+    numbers get whole borders."""
     if not values:
         return []
     low, high = min(values), max(values)
     whole = all(float(value).is_integer() for value in values)
     if low == high:
-        return [(low, high, len(values))]
+        return [(low, high, sum(values.values()))]
     width = (high - low) / BINS
     if whole:
         width = max(1.0, float(-(-(high - low + 1) // BINS)))
-    counts = Counter(min(int((value - low) // width), BINS - 1) for value in values)
+    counts: Counter[int] = Counter()
+    for value, count in values.items():
+        counts[min(int((value - low) // width), BINS - 1)] += count
     return [(low + place * width, low + (place + 1) * width, counts[place]) for place in range(max(counts) + 1)]
 
 
-def _histogram(title: str, values: Sequence[float], unit: str) -> str:
+def _histogram(title: str, values: Mapping[float, int], unit: str) -> str:
     found = bins(values)
     if not found:
         return ""
@@ -125,14 +128,12 @@ def _histogram(title: str, values: Sequence[float], unit: str) -> str:
     return _render(chart)
 
 
-def _scores(values: Sequence[float]) -> str:
-    """Tenths from 0, and full marks apart from what falls short of them."""
-    if not values:
+def _scores(counts: Mapping[int, int]) -> str:
+    if not counts:
         return ""
-    counts = Counter(int(value * 10 + 1e-9) for value in values)
     chart = _plain(pygal.Bar, "Scores", show_legend=False, x_title="score, from", y_title="rollouts", spacing=4)
     chart.x_labels = [f"{place / 10:g}" for place in range(11)]
-    chart.add("score", [counts[place] for place in range(11)])
+    chart.add("score", [counts.get(place, 0) for place in range(11)])
     return _render(chart)
 
 

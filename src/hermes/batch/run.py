@@ -22,11 +22,12 @@ from hermes.batch.early import EarlyLook
 from hermes.batch.feed import Feed
 from hermes.batch.folder import RunFolder
 from hermes.batch.helm import Helm
+from hermes.batch.index import RecordIndex
 from hermes.batch.output import RecordWriter
 from hermes.batch.plan import Item
 from hermes.batch.progress import Display, Progress, Running, StallWatch
 from hermes.batch.purse import Purse
-from hermes.batch.record import Head, RecordIndex
+from hermes.batch.record import Head
 from hermes.batch.rollout import RolloutError, RolloutResult
 from hermes.batch.rowclock import RowClock
 from hermes.batch.settings import BatchSettings
@@ -44,8 +45,9 @@ Ask = Callable[[str], Awaitable[bool]]
 DRAIN = 1.0
 #: Seconds between two looks at the clock.
 TICK = 1.0
-#: Seconds between two checkpoints.
+#: Seconds between two checkpoints, and how many times as long as the last one took: it lists every row that is done.
 CHECKPOINT_EVERY = 5.0
+CHECKPOINT_REST = 20
 #: Why nothing starts while a person is asked whether to go on.
 ASKED = "asked"
 #: Ended rows before the share of failures is looked at.
@@ -78,7 +80,8 @@ class StopSwitch:
 
 
 class BatchRun:
-    """One session of a run. `wall` gives seconds since the epoch."""
+    """One session of a run. `first` are the rollouts that ended first in earlier ones; `wall` gives seconds since the
+    epoch."""
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class BatchRun:
         index: RecordIndex,
         offered: Sequence[str],
         attempts: Attempts,
+        first: Sequence[Head],
         progress: Progress,
         display: Display,
         switch: StopSwitch,
@@ -122,8 +126,8 @@ class BatchRun:
             redact=redact,
             hold=hold,
         )
-        self._earlier = index.finished()
-        self._early = EarlyLook(index.heads())
+        self._earlier = index.size
+        self._early = EarlyLook(first)
         self._one_worker = settings.cwd_mode == "inplace"
         self._crew = Crew(1 if self._one_worker else settings.num_workers)
         self._hold = hold
@@ -275,8 +279,8 @@ class BatchRun:
     async def _clear_rest(self) -> None:
         await self._attempts.clear(tuple(self._ended))
 
-    def _settled(self, head: Head) -> None:
-        self._progress.settle(head, anyio.current_time())
+    def _settled(self, head: Head, before: Head | None) -> None:
+        self._progress.settle(head, before, anyio.current_time())
         self._ended.append(head)
         self._to_clear.set()
         if self._settings.verbose:
@@ -330,7 +334,7 @@ class BatchRun:
 
     async def _ticks(self) -> None:
         last = anyio.current_time()
-        saved, saved_count = last, self._progress.done
+        saved, saved_count, rest = last, self._progress.done, CHECKPOINT_EVERY
         while True:
             now = anyio.current_time()
             gap, last = now - last, now
@@ -339,30 +343,19 @@ class BatchRun:
             line = self._stall.check(self._progress, now, self._waiting_for())
             if line is not None:
                 self._display.note(line)
-            if now - saved >= CHECKPOINT_EVERY and self._progress.done != saved_count:
+            if now - saved >= rest and self._progress.done != saved_count:
                 saved, saved_count = now, self._progress.done
                 await self._save()
+                rest = max(CHECKPOINT_EVERY, CHECKPOINT_REST * (anyio.current_time() - now))
             if self._writer.broken is not None:
                 self._switch.stop(StopCause(kind="storage", message=str(self._writer.broken)))
             await anyio.sleep(TICK)
 
     async def _save(self) -> None:
-        heads = [place.head for place in self._index.places.values()]
         settings = self._settings
+        content = checkpoint(settings.run_name, self._index, settings.batch_size, self._earlier, self._wall())
         try:
-            await self._threads.run(
-                lambda: write_checkpoint(
-                    self._folder.path,
-                    checkpoint(
-                        settings.run_name,
-                        heads,
-                        settings.batch_size,
-                        self._earlier,
-                        self._wall(),
-                        rollouts=settings.rollouts_per_prompt,
-                    ),
-                )
-            )
+            await self._threads.run(write_checkpoint, self._folder.path, content)
         except OperatorError as fault:
             self._switch.stop(StopCause(kind="storage", message=str(fault)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import chain
 
 import msgspec
 
@@ -31,7 +32,8 @@ def is_settled(folder: RunFolder, meta: RunMeta) -> bool:
         return False
     try:
         left = min(os.stat(folder.path / name).st_mtime_ns for name in _LEFT)
-        sources = (folder.records_path, folder.rows_path, *folder.batch_paths())
+        batches = (folder.batch_path(number) for number in folder.batch_numbers())
+        sources = chain((folder.records_path, folder.rows_path), batches)
         return all(os.stat(path).st_mtime_ns <= left for path in sources)
     except FileNotFoundError:
         return False

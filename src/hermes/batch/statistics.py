@@ -3,7 +3,6 @@ last record."""
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from datetime import datetime
 from typing import Any
@@ -13,6 +12,7 @@ import msgspec
 from hermes.batch.folder import RunMeta
 from hermes.batch.reasoning import reasoning_stats
 from hermes.batch.record import Record
+from hermes.batch.spread import Spread
 from hermes.batch.trajectory import tool_counts
 from hermes.core.messages import Usage
 
@@ -30,9 +30,10 @@ class Tally:
         self.api_calls = 0
         self.calls = 0
         self.denied: Counter[str] = Counter()
-        self.scores = array("d")
+        self.scores = Spread()
         self.verifier_errors: Counter[str] = Counter()
         self._tools: dict[str, list[int]] = {}
+        self._verified = 0
         self._reasoning: Counter[str] = Counter()
 
     def add(self, record: Record) -> None:
@@ -52,7 +53,8 @@ class Tally:
         else:
             self.kept += 1
         if head.score is not None:
-            self.scores.append(head.score)
+            self.scores.add(head.score)
+            self._verified += head.score >= 1
             self.verifier_errors.update(each.check for each in result.scores if each.error)
         for name, (good, bad) in tool_counts(result).items():
             counts = self._tools.setdefault(name, [0, 0])
@@ -105,14 +107,14 @@ class Tally:
     def _scores_report(self) -> dict[str, Any] | None:
         """What the verifiers gave the finished rollouts; None where nothing was verified."""
         scores = self.scores
-        if not scores:
+        if not scores.count:
             return None
         return {
-            "scored": len(scores),
-            "mean": round(sum(scores) / len(scores), 4),
-            "lowest": min(scores),
-            "highest": max(scores),
-            "verified": sum(score >= 1 for score in scores),
+            "scored": scores.count,
+            "mean": round(scores.sum / scores.count, 4),
+            "lowest": scores.low,
+            "highest": scores.high,
+            "verified": self._verified,
             "verifier_errors": dict(sorted(self.verifier_errors.items())),
         }
 

@@ -12,9 +12,10 @@ import msgspec
 
 from hermes.batch.accounts import NO_FAILURE, Allowed
 from hermes.batch.folder import RunFolder, RunMeta
+from hermes.batch.index import open_index
 from hermes.batch.plan import total_rollouts
 from hermes.batch.progress import Progress, duration_text
-from hermes.batch.record import LASTING_FAILURES, open_index
+from hermes.batch.record import LASTING_FAILURES
 from hermes.batch.settings import differences
 from hermes.runtime.denials import denied_note
 
@@ -88,10 +89,10 @@ def describe_existing(folder: RunFolder, meta: RunMeta | None, given: Mapping[st
         what = f"{folder.path} is not empty ({', '.join(names[:5])}) and holds no run that could be resumed."
         offers = "Take another --run_name, or --overwrite, which moves the folder aside."
         return f"{what} Nothing was touched.\n{offers}"
-    index = open_index(folder.records_path)
-    total = total_rollouts(folder.read_rows(), meta.settings.rollouts_per_prompt, index)
-    progress = Progress(total=total, started=0.0)
-    progress.restore(index.heads())
+    rows, rollouts = folder.read_rows(), meta.settings.rollouts_per_prompt
+    index = open_index(folder.records_path, rows, rollouts)
+    progress = Progress(total=total_rollouts(rows, rollouts, index), started=0.0)
+    progress.take(index.counts)
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(meta.created_at))
     lines = [
         f"{folder.path} holds a run already, started {started} with {meta.settings.model or 'the default model'}: "

@@ -11,8 +11,9 @@ from itertools import groupby
 from pathlib import Path
 
 from hermes.batch.folder import RunFolder, RunMeta
+from hermes.batch.index import Place, RecordIndex, open_index
 from hermes.batch.merge import judged_records, offered_tools
-from hermes.batch.record import Place, Record, RecordIndex, open_index
+from hermes.batch.record import Record
 
 __all__ = ["RunSource", "open_run"]
 
@@ -28,13 +29,13 @@ class RunSource:
 
     def kept(self) -> Iterator[Record]:
         """Yield the kept rollouts."""
-        for record in self._read(place for place in self._index.ordered() if place.head.outcome == "finished"):
+        for record in self._read(self._index.places(finished=True)):
             if not record.head.reason:
                 yield record
 
     def groups(self) -> Iterator[list[Record]]:
         """Yield, for each row of the dataset that has any, its ended rollouts: kept, rejected and failed ones."""
-        records = self._read(iter(self._index.ordered()))
+        records = self._read(self._index.places())
         for _, group in groupby(records, key=lambda item: (item.head.index, item.head.key.rpartition(":")[0])):
             yield list(group)
 
@@ -51,4 +52,6 @@ def open_run(data_dir: Path, run_name: str) -> RunSource:
     """
     given = Path(run_name)
     folder = RunFolder(given.parent, given.name) if given.parent != Path(".") else RunFolder(data_dir, run_name)
-    return RunSource(folder, folder.require_meta(), open_index(folder.records_path))
+    meta = folder.require_meta()
+    index = open_index(folder.records_path, folder.read_rows(), meta.settings.rollouts_per_prompt)
+    return RunSource(folder, meta, index)
