@@ -20,6 +20,7 @@ from hermes.cli.fast import reader_gone
 from hermes.cli.lazy_group import Entry, LazyGroup, ReaderGone
 from hermes.cli.options import GlobalOptions, face_options, refused, resume_options, run_options, worktree_option
 from hermes.cli.taped import tape_options
+from hermes.config.home import RENAMING, base_home
 from hermes.core.errors import HermesError, UsageError
 from hermes.credentials import known_secrets
 from hermes.credentials.redact import Redactor
@@ -107,6 +108,7 @@ def cli(
             os.chdir(options.directory)
         except OSError as error:
             raise UsageError(f"--in {options.directory}: {error.strerror}. Name an existing folder.") from None
+    _finish_renaming()
     if context.invoked_subcommand is not None:
         if options.prompt is not None:
             raise UsageError(f"-z and the command {context.invoked_subcommand} exclude each other. Give one of them.")
@@ -128,6 +130,19 @@ def cli(
     with command.make_context("chat", args, parent=context) as inner:
         result: int | None = command.invoke(inner)
         return result
+
+
+def _finish_renaming() -> None:
+    """Before anything looks for a profile: a rename that was killed is brought to its end."""
+    try:
+        home = base_home(os.environ)
+    except HermesError:
+        return  # the command itself says what is wrong
+    if os.path.exists(os.path.join(home.root, "profiles", RENAMING)):
+        # edge: nearly no command has to pay for this
+        from hermes.cli.profile_renaming import finish_renaming
+
+        finish_renaming(home)
 
 
 def run(args: Sequence[str], command: click.Command = cli) -> int:

@@ -14,8 +14,9 @@ from hermes.chat.render import printable
 from hermes.cli.options import home_of, options_of, refused
 from hermes.cli.profile_describing import describe
 from hermes.cli.profile_installing import info, install, update
-from hermes.cli.profile_moving import alias, alias_of, export, import_, rename
+from hermes.cli.profile_moving import alias, alias_of, export, import_
 from hermes.cli.profile_parts import check_idle, named_profile, runs_on, standing
+from hermes.cli.profile_renaming import rename
 from hermes.cli.screens import print_json, rows
 from hermes.config import find_home
 from hermes.config.home import DEFAULT_PROFILE, check_profile_name, profile_names

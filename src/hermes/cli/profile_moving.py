@@ -1,4 +1,4 @@
-"""`hermes profile rename|export|import|alias`: a profile under another name, in another home, as a command."""
+"""`hermes profile export|import|alias`: a profile in another home, and as a command."""
 
 from __future__ import annotations
 
@@ -15,70 +15,21 @@ import msgspec
 from hermes.chat.render import printable
 from hermes.cli.opening import parts_without_model
 from hermes.cli.options import home_of, open_sources, options_of
-from hermes.cli.profile_parts import check_idle, named_profile, runs_on, standing
+from hermes.cli.profile_parts import named_profile, runs_on, standing
 from hermes.cli.screens import print_json
 from hermes.compose.opening import redactor_of
-from hermes.config import Home, Loaded
+from hermes.config import Home
 from hermes.config.document import parse
 from hermes.config.files import read_text, write_file
-from hermes.config.home import DEFAULT_PROFILE
 from hermes.config.profile_bundle import bundle, pack_profile, read_bundle
-from hermes.config.profiles import create_profile, fill_profile, rename_profile
+from hermes.config.profiles import create_profile, fill_profile
 from hermes.core.errors import OperatorError, UsageError
-from hermes.kanban.home import open_boards
-from hermes.kanban.moves import OPEN
-from hermes.kanban.reading import CardFilter
 
-__all__ = ["alias", "alias_of", "export", "import_", "rename"]
+__all__ = ["alias", "alias_of", "export", "import_", "write_alias"]
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _MARK = "# a profile of hermes as a command; hermes profile alias --remove takes it away"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-
-
-@click.command(
-    epilog="\b\nExamples:\n  hermes profile rename coder builder\n  hermes profile rename coder builder --json"
-)
-@click.argument("old")
-@click.argument("new")
-@_json
-@click.pass_context
-def rename(context: click.Context, /, old: str, new: str, as_json: bool) -> None:
-    """Give a profile another name. Its open cards, and profiles that inherit from it, follow."""
-    home = named_profile(context, old)
-    if home.profile != DEFAULT_PROFILE:
-        check_idle(context, home, moves=True)
-    there = alias_of(home)
-    moved = rename_profile(home, new)
-    loaded = open_sources(msgspec.structs.replace(options_of(context), profile=DEFAULT_PROFILE)).loaded
-    cards = _move_cards(loaded, home.profile, new)
-    if there is not None:
-        _write_alias(moved, there)
-    if as_json:
-        print_json({"profile": new, "path": moved.path, "cards": cards, "alias": there})
-        return
-    click.echo(f"{old} is {new} now ({moved.path})")
-    if cards:
-        click.echo(f"  {len(cards)} open cards are for {new} now")
-
-
-def _move_cards(loaded: Loaded, old: str, new: str) -> list[str]:
-    """Give the open cards of a profile's old name to its new one, on all boards of the home."""
-    boards = open_boards(loaded.home, loaded.settings)
-    moved = []
-    for name in boards.existing():
-        with boards.open(name) as board:
-            own = board.here.home_id
-            for card in board.cards(CardFilter(status=OPEN)):
-                if card.home_id not in (None, own):
-                    continue
-                if card.reviewer == old:
-                    board.edit(card.id, {"reviewer": new}, author=new)
-                if card.assignee == old:
-                    board.assign(card.id, new, author=new)
-                if old in (card.reviewer, card.assignee):
-                    moved.append(card.id)
-    return moved
 
 
 @click.command(
@@ -175,7 +126,7 @@ def alias(context: click.Context, /, profile: str, name: str | None, remove: boo
         other = shutil.which(wanted)
         if not _is_alias(target) and (target.exists() or other is not None):
             raise UsageError(f"there is a command {wanted} already ({other or target}); give another one with --name.")
-        _write_alias(home, target)
+        write_alias(home, target)
         if there is not None and there != target:
             there.unlink()
         there = target
@@ -217,6 +168,7 @@ def alias_of(home: Home) -> Path | None:
     return None
 
 
-def _write_alias(home: Home, path: Path) -> None:
+def write_alias(home: Home, path: Path) -> None:
+    """Make the command at `path` that of a profile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, f"#!/bin/sh\n{_MARK}\n{_line(home)}", mode=0o700, keep=False)

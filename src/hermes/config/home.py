@@ -16,9 +16,14 @@ import msgspec
 
 from hermes.core.errors import OperatorError, UsageError
 
-__all__ = ["DEFAULT_PROFILE", "Home", "check_profile_name", "find_home", "profile_names", "unknown_profile"]
+__all__ = [
+    "DEFAULT_PROFILE", "RENAMING", "Home", "base_home", "check_profile_name", "find_home", "profile_names",
+    "unknown_profile",
+]  # fmt: skip
 
 DEFAULT_PROFILE = "default"
+#: What stands in the folder of the profiles while one is renamed.
+RENAMING = ".renaming.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -141,6 +146,18 @@ def find_home(environ: Mapping[str, str], profile: str | None = None) -> Home:
         UsageError: the profile's name is not one, or there is no such profile.
         OperatorError: no home folder can be found for this user, or a file is in its place.
     """
+    home = base_home(environ)
+    if profile is None:
+        return home if home.profile != DEFAULT_PROFILE else _chosen(home)
+    return _existing(home.of(DEFAULT_PROFILE if profile == DEFAULT_PROFILE else check_profile_name(profile)))
+
+
+def base_home(environ: Mapping[str, str]) -> Home:
+    """The home that HERMES_HOME points to, else `~/.hermes`; looks for no profile.
+
+    Raises:
+        OperatorError: as `find_home`.
+    """
     given = environ.get("HERMES_HOME", "").strip()
     if given:
         path = Path(os.path.abspath(os.path.expanduser(given)))
@@ -152,12 +169,8 @@ def find_home(environ: Mapping[str, str], profile: str | None = None) -> Home:
     if path.is_file():
         raise OperatorError(f"{path} is a file, and a home is a folder. Point HERMES_HOME at one, or move the file.")
     if path.parent.name == "profiles":
-        home = Home(root=path.parent.parent, path=path, profile=path.name)
-    else:
-        home = Home(root=path, path=path)
-    if profile is None:
-        return home if home.profile != DEFAULT_PROFILE else _chosen(home)
-    return _existing(home.of(DEFAULT_PROFILE if profile == DEFAULT_PROFILE else check_profile_name(profile)))
+        return Home(root=path.parent.parent, path=path, profile=path.name)
+    return Home(root=path, path=path)
 
 
 def _existing(home: Home, more: str = "") -> Home:

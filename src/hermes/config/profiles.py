@@ -30,7 +30,6 @@ __all__ = [
     "private_paths",
     "read_persona",
     "read_profile",
-    "rename_profile",
     "write_new_profile",
 ]
 
@@ -160,34 +159,6 @@ def delete_profile(home: Home) -> None:
             raise OperatorError(f"cannot delete {error.filename or home.path}: {error.strerror}.") from error
         if (read_text(home.chosen_file) or "").strip() == home.profile:
             home.chosen_file.unlink(missing_ok=True)
-
-
-def rename_profile(home: Home, name: str) -> Home:
-    """Give a profile another name; those that inherit from it, and the choice for good, follow. Nobody may use it.
-
-    Raises:
-        UsageError: it is the default one, or the new name cannot be one.
-        OperatorError: the folder cannot be moved.
-    """
-    if home.profile == DEFAULT_PROFILE:
-        raise UsageError("the profile default cannot be renamed: it is the home itself.")
-    check_profile_name(name)
-    if name in _RESERVED or name == DEFAULT_PROFILE:
-        raise UsageError(f"{name!r} cannot be the name of a profile: it is reserved. Choose another one.")
-    target = home.of(name)
-    followers = heirs(home)
-    with locked(home.path.parent / ".lock"):
-        if target.path.exists():
-            raise UsageError(f"there is a profile {name!r} already ({target.path}). Nothing was changed.")
-        try:
-            home.path.rename(target.path)
-        except OSError as error:
-            raise OperatorError(f"cannot move {home.path} to {target.path}: {error.strerror}.") from error
-        if (read_text(home.chosen_file) or "").strip() == home.profile:
-            write_file(home.chosen_file, f"{name}\n", mode=0o600, keep=False)
-    for each in followers:
-        change_profile(home.of(each), inherits=name)
-    return target
 
 
 def fill_profile(home: Home, files: Mapping[str, str]) -> None:

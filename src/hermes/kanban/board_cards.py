@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from hermes.core.errors import UsageError
-from hermes.kanban import claiming, creating, leading, linking, reading, releasing, repairing
+from hermes.kanban import claiming, creating, leading, linking, reading, releasing, renaming, repairing
 from hermes.kanban import tables as t
 from hermes.kanban.budgets import Spending, spending
 from hermes.kanban.card import (
@@ -324,6 +324,11 @@ class BoardCards:
             span = (run.expires or 0.0) - (run.heartbeat_at or run.started_at)  # as long again as it was taken for
             claiming.heartbeat(tx, claim, author, ttl=span, note=note or "still at it")
             return reading.card_by_id(tx, card.id)
+
+    def rename_profile(self, old: str, new: str, *, author: str) -> list[str]:
+        """Give what is for one profile to its new name; returns the open cards among it. May be done again."""
+        with self.database.write() as tx:
+            return renaming.rename_profile(tx, self.here, old, new, author)
 
     def repair(self, *, dry_run: bool = False) -> list[Mended]:
         """Put right what contradicts itself (`repairing`); with `dry_run` only say it."""
