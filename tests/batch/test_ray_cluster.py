@@ -126,7 +126,7 @@ async def test_a_real_process_is_reached_through_its_actor_in_small_pieces(addre
     begin = wire.Begin(number=0, data_dir="", settings={"x": "y" * 200_000}, options={}, away="0" * 32)
     async with connect(False) as link:
         await link.send(wire.encode(begin))
-        with pytest.raises(anyio.EndOfStream), anyio.fail_after(50):  # it cannot use what it was given, and ends
+        with pytest.raises(anyio.EndOfStream), anyio.fail_after(100):  # it cannot use what it was given, and ends
             while True:
                 await link.receive()
     pieces = [len(arguments[0]) for name, *arguments in ray.called if name == "send"]

@@ -77,8 +77,9 @@ def machines(tmp_path: Path, new_database: str) -> Iterator[tuple[Machine, Machi
     def script(request: Request) -> Reply:
         if not stopped.exists() and request.turn == 1:
             stopped.touch()
-            (run,) = pair[0].board.live_runs()
-            os.kill(run.pid or 0, signal.SIGSTOP)  # the whole machine goes to sleep
+            while (pid := pair[0].board.live_runs()[0].pid) is None:
+                time.sleep(0.01)
+            os.kill(pid, signal.SIGSTOP)  # the whole machine goes to sleep
         return worker(request)
 
     with serve_in_thread(script) as server:

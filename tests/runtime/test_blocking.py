@@ -67,7 +67,7 @@ async def test_an_abandoned_call_is_reported_and_keeps_its_place() -> None:
 
     def work() -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(100)
         ended.set()
 
     with anyio.CancelScope() as scope:
