@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from textual.app import App
-from textual.pilot import Pilot
 from textual.screen import Screen
 
 from hermes.core.events import (
@@ -30,6 +27,7 @@ from hermes.core.events import (
 from hermes.core.messages import Usage
 from hermes.runtime.bus import Bus
 from hermes.testing.lab import Lab
+from tests.tui.hands import Hands, is_picture
 
 __all__ = ["Stage", "Told", "grown", "same", "shown"]
 
@@ -52,28 +50,27 @@ class Stage(App[None]):
         self.push_screen(self._first, self.left.append)
 
 
-def shown(pilot: Pilot[None]) -> list[str]:
+def shown(hands: Hands) -> list[str]:
     """What stands on the screen, line by line."""
-    width, height = pilot.app.size
-    lines = pilot.app.screen._compositor.render_strips()
+    width, height = hands.app.size
+    lines = hands.app.screen._compositor.render_strips()
     return [strip.crop(0, width).text.rstrip() for strip in lines[:height]]
 
 
-def same(name: str, pilot: Pilot[None], instead: Mapping[str, str] | None = None) -> None:
-    """Hold what is shown against the picture of that name; with PICTURES set it is taken anew, to be looked at.
+async def same(name: str, hands: Hands, instead: Mapping[str, str] | None = None) -> None:
+    """Wait until what is shown is the picture of that name; with PICTURES set it is taken anew, to be looked at.
 
     `instead` names what stands for text that is never the same.
     """
-    width, height = pilot.app.size
-    path = Path(__file__).parent / "pictures" / f"{name}_{width}x{height}.txt"
-    text = "\n".join(shown(pilot))
-    for real, other in (instead or {}).items():
-        text = text.replace(real, other)
-    lines = text.split("\n")
-    if os.environ.get("PICTURES"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert lines == path.read_text(encoding="utf-8").splitlines()
+    width, height = hands.app.size
+
+    def lines() -> list[str]:
+        text = "\n".join(shown(hands))
+        for real, other in (instead or {}).items():
+            text = text.replace(real, other)
+        return text.split("\n")
+
+    await is_picture(f"{name}_{width}x{height}", lines, hands)
 
 
 class Told:

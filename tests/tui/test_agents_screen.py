@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-from textual.pilot import Pilot
 
 from hermes.runtime.task import Task
 from hermes.testing.lab import Lab, open_lab
@@ -18,6 +17,7 @@ from hermes.testing.scripted import ScriptedModel, call, hang, reply
 from hermes.tui.agents_screen import AgentsScreen
 from hermes.tui.task_source import StoredTasks, remote_of
 from hermes.tui.tree_list import only_ascii
+from tests.tui.hands import PATIENCE, Hands, on_stage, until
 from tests.tui.stage import Stage, Told, grown, same, shown
 
 pytestmark = pytest.mark.anyio
@@ -30,21 +30,12 @@ SETTINGS = {"delegation.max_spawn_depth": 3}
 @asynccontextmanager
 async def looked_at(
     lab: Lab, session: str, size: tuple[int, int] = (80, 24), *, now: Callable[[], float] = lambda: NOW, **options: Any
-) -> AsyncIterator[tuple[Pilot[None], AgentsScreen]]:
+) -> AsyncIterator[tuple[Hands, AgentsScreen]]:
     screen = AgentsScreen(now=now, **options)
     stage = Stage(lab, screen, session)
-    async with stage.run_test(size=size) as pilot:
+    async with on_stage(stage, size) as pilot:
         await pilot.pause()
         yield pilot, screen
-
-
-async def until(what: Callable[[], object], pilot: Pilot[None], screen: AgentsScreen | None = None) -> None:
-    """Wait until something is so; what is shown is brought up to date in between."""
-    with anyio.fail_after(30):
-        while not what():
-            if screen is not None:
-                screen.draw()
-            await pilot.pause(0.02)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -52,10 +43,10 @@ async def test_the_picture(tmp_path: Path, size: tuple[int, int]) -> None:
     async with open_lab(ScriptedModel("m", []), workspace=tmp_path) as lab:
         grown(lab.runtime.bus, "S1", NOW)
         async with looked_at(lab, "S1", size) as (pilot, _):
-            same("agents", pilot)
+            await same("agents", pilot)
             await pilot.press("d", "down", "down", "down")
             await pilot.pause()
-            same("agents_details", pilot)
+            await same("agents_details", pilot)
 
 
 def test_a_terminal_that_has_only_ascii_is_known() -> None:
@@ -72,12 +63,11 @@ async def test_it_is_drawn_without_colour_and_unicode_and_in_no_room(tmp_path: P
         told.start("sa-1", "look at \x1b[31mred\u202e text", "main_1")
         told.end("sa-1", "failed")
         async with looked_at(lab, "S1", plain=True) as (pilot, _):
+            await until(lambda: "`-x look at red text" in pilot.text, pilot)
             text = "\n".join(shown(pilot))
-            assert "`-x look at red text" in text
             assert text.isascii() or set(text) - set(map(chr, range(128))) == {"·"}
             await pilot.resize_terminal(20, 5)
-            await pilot.pause()
-            assert [line for line in shown(pilot) if "audit" in line or "conversation" in line]
+            await until(lambda: [line for line in shown(pilot) if "audit" in line or "conversation" in line], pilot)
 
 
 @pytest.mark.fault("B147")
@@ -87,12 +77,12 @@ async def test_a_child_that_ended_before_anybody_looked_stands_with_its_end(tmp_
         session = await lab.converse()
         await session.exchange("parent")
         async with looked_at(lab, session.id, (160, 30)) as (pilot, screen):
+            await until(lambda: "short" in pilot.text, pilot)
             line = next(line for line in shown(pilot) if "short" in line)
             assert "✓ sa-" in line
             assert "completed" in line
             await pilot.press("f", "f")  # only those that ended
-            await pilot.pause()
-            assert any("short" in line and "completed" in line for line in shown(pilot))
+            await until(lambda: any("short" in line and "completed" in line for line in shown(pilot)), pilot)
             assert screen.model.counts.running == 0
             assert screen.model.counts.ended == 1
 
@@ -125,8 +115,8 @@ async def test_sums_and_rows_are_of_one_view_whatever_was_not_drawn(tmp_path: Pa
             assert sorted(row.view.task_id for row in rows) == sorted(tasks)
             assert rows[0].sums.tokens == sum(each.usage.total for each in view.values())
             assert rows[0].sums.going == counts.running + counts.queued
-            await pilot.pause()
-            assert shown(pilot)[0].startswith(f"Tasks: {counts.running} running · {counts.queued} queued")
+            sums = f"Tasks: {counts.running} running · {counts.queued} queued"
+            await until(lambda: shown(pilot)[0].startswith(sums), pilot)
 
 
 @pytest.mark.fault("B149")
@@ -164,7 +154,7 @@ async def family(lab: Lab) -> tuple[str, dict[str, Task]]:
     session = await lab.converse()
     await session.exchange("begin")
     wanted = {"lead", "one", "two", "three"}
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while True:
             found = {task.scope.path[-1]: task for task in lab.runtime.supervisor.tasks.values()}
             if wanted <= set(found) and all(found[name].state == "running" for name in wanted):
@@ -185,7 +175,7 @@ def scripts() -> dict[str, Any]:
     }
 
 
-async def go_to(pilot: Pilot[None], screen: AgentsScreen, task: Task) -> None:
+async def go_to(pilot: Hands, screen: AgentsScreen, task: Task) -> None:
     screen.draw()
     places = [row.view.task_id for row in screen.tree_list.rows]
     screen.tree_list.move_to(places.index(task.id))
@@ -199,17 +189,16 @@ async def test_the_keys_stop_one_task_or_all_below_and_correct_one(tmp_path: Pat
         async with looked_at(lab, session, (120, 24)) as (pilot, screen):
             await go_to(pilot, screen, tasks["lead"])
             await pilot.press("x")
-            await pilot.pause()
-            assert "2 tasks go on under" in shown(pilot)[-2]
+            await until(lambda: "2 tasks go on under" in shown(pilot)[-2], pilot)
             assert not tasks["lead"].ended
 
             await go_to(pilot, screen, tasks["one"])
             await pilot.press("e", *"no tests", "enter")
-            await until(lambda: "steer" in shown(pilot)[-2] and "queued" in shown(pilot)[-2], pilot, screen)
+            await until(lambda: "steer" in shown(pilot)[-2] and "queued" in shown(pilot)[-2], pilot, screen.draw)
             assert [message.text for message in tasks["one"].inbox.steers] == ["no tests"]
             await pilot.press("x")
             await until(lambda: tasks["one"].ended, pilot)
-            await until(lambda: "missed" in shown(pilot)[-2], pilot, screen)
+            await until(lambda: "missed" in shown(pilot)[-2], pilot, screen.draw)
             assert (tasks["one"].state, tasks["two"].ended) == ("cancelled", False)
 
             await go_to(pilot, screen, tasks["lead"])
@@ -218,8 +207,7 @@ async def test_the_keys_stop_one_task_or_all_below_and_correct_one(tmp_path: Pat
             assert not tasks["three"].ended
             screen.tree_list.move_to(0)  # the conversation
             await pilot.press("x")
-            await pilot.pause()
-            assert "this is the conversation" in shown(pilot)[-2]
+            await until(lambda: "this is the conversation" in shown(pilot)[-2], pilot)
             await pilot.press("X")
             await until(lambda: tasks["three"].ended, pilot)
             assert not lab.runtime.supervisor.tasks[screen.tree_list.rows[0].view.task_id].ended
@@ -232,14 +220,14 @@ async def test_nothing_new_starts_while_it_is_held_back(tmp_path: Path) -> None:
         await session.exchange("begin")
         async with looked_at(lab, session.id, (120, 24)) as (pilot, screen):
             await pilot.press("p")
-            await pilot.pause()
-            assert "PAUSED" in shown(pilot)[0]
+            await until(lambda: "PAUSED" in shown(pilot)[0], pilot)
             task = await lab.start("later")
+            await until(lambda: lab.runtime.supervisor.admission.waiting() == 1, pilot)
             await pilot.pause()
             assert (task.state, lab.runtime.supervisor.admission.waiting()) == ("queued", 1)
             await pilot.press("p")
             await until(lambda: task.ended, pilot)
-            assert "PAUSED" not in "".join(shown(pilot)[:1]) or screen.source.paused
+            await until(lambda: "PAUSED" not in shown(pilot)[0], pilot, screen.draw)
 
 
 async def test_a_transcript_follows_its_task(tmp_path: Path) -> None:
@@ -256,11 +244,9 @@ async def test_a_transcript_follows_its_task(tmp_path: Path) -> None:
             await pilot.press("home")
             await until(lambda: "you: begin" in "\n".join(shown(pilot)), pilot)
             await pilot.press("escape")
-            await pilot.pause()
-            assert shown(pilot)[0].startswith("Tasks:")
+            await until(lambda: shown(pilot)[0].startswith("Tasks:"), pilot)
             await pilot.press("escape")
-            await pilot.pause()
-            assert not isinstance(pilot.app.screen, AgentsScreen)
+            await until(lambda: not isinstance(pilot.app.screen, AgentsScreen), pilot)
 
 
 async def test_searching_filtering_ordering_folding(tmp_path: Path) -> None:
@@ -293,7 +279,7 @@ async def test_searching_filtering_ordering_folding(tmp_path: Path) -> None:
             await pilot.press("o", "o", "o", "o")
             await pilot.press("down", "down", "left")
             assert len(goals()) == len(everything) - 4
-            assert any("▸ 3" in line for line in shown(pilot))
+            await until(lambda: any("▸ 3" in line for line in shown(pilot)), pilot)
             await pilot.press("right", ">")
             assert goals()[0] == "read src/parser.py and list every fault"
             await pilot.press(">")
@@ -315,9 +301,8 @@ async def test_the_cursor_stays_on_its_task(tmp_path: Path) -> None:
             for number in range(50):
                 told.start(f"sa-9{number:07d}", f"new {number}", "main_1")
             screen.draw()
-            await pilot.pause()
+            await until(lambda: any("part 98" in line for line in shown(pilot)), pilot)
             assert screen.tree_list.chosen is kept
-            assert any("part 98" in line for line in shown(pilot))
 
 
 async def test_tasks_of_another_process_are_corrected_and_stopped_through_the_journal(tmp_path: Path) -> None:
@@ -331,12 +316,12 @@ async def test_tasks_of_another_process_are_corrected_and_stopped_through_the_jo
         await source.refresh()
         receipt, said = await source.steer(source.tree.tasks[tasks["one"].id], "no tests")
         assert receipt and receipt in said
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not tasks["one"].inbox.steers:
                 await anyio.sleep(0.05)
         assert [message.text for message in tasks["one"].inbox.steers] == ["no tests"]
         await source.stop([source.tree.tasks[tasks["one"].id]])
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await tasks["one"].done.wait()
         assert (tasks["one"].state, tasks["two"].ended) == ("cancelled", False)
         await source.refresh()
@@ -356,10 +341,9 @@ async def test_a_tree_of_an_ended_session_is_read_from_the_journal(tmp_path: Pat
         kept = session.id
     async with open_lab(ScriptedModel("m", []), workspace=tmp_path, memory=False) as lab:
         stage = Stage(lab, AgentsScreen(kept, now=lambda: NOW))
-        async with stage.run_test(size=(120, 20)) as pilot:
+        async with on_stage(stage, (120, 20)) as pilot:
             await until(lambda: "short" in "\n".join(shown(pilot)), pilot)
-            text = "\n".join(shown(pilot))
-            assert f"{kept} (not here)" in text
-            assert "✓" in text and "completed" in text
+            await until(lambda: f"{kept} (not here)" in pilot.text, pilot)
+            assert "✓" in pilot.text and "completed" in pilot.text
             await pilot.press("down", "enter")
             await until(lambda: "done" in "\n".join(shown(pilot)[1:-2]), pilot)

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import anyio
 import pytest
-from textual.pilot import Pilot
 
 from hermes.kanban.access import Access
 from hermes.kanban.board import AsyncBoard, Board
@@ -21,6 +20,7 @@ from hermes.testing.lab import open_lab
 from hermes.testing.scripted import ScriptedModel
 from hermes.tui.board_screen import BoardScreen
 from hermes.tui.menu_screen import MenuScreen
+from tests.tui.hands import PATIENCE, Hands, on_stage, until
 from tests.tui.stage import Stage, same, shown
 
 pytestmark = pytest.mark.anyio
@@ -53,8 +53,8 @@ class Kept:
     async def find(self, card_id: str) -> Card:
         return await self.ask(lambda board: board.find(card_id))
 
-    async def until(self, work: Callable[[Board], object], pilot: Pilot[None]) -> None:
-        with anyio.fail_after(30):
+    async def until(self, work: Callable[[Board], object], pilot: Hands) -> None:
+        with anyio.fail_after(PATIENCE):
             while not await self.ask(work):
                 await pilot.pause(0.02)
 
@@ -93,22 +93,14 @@ def fill(board: Board) -> None:
 
 
 @asynccontextmanager
-async def looked_at(
-    tmp_path: Path, size: tuple[int, int] = (120, 30)
-) -> AsyncIterator[tuple[Pilot[None], BoardScreen]]:
+async def looked_at(tmp_path: Path, size: tuple[int, int] = (120, 30)) -> AsyncIterator[tuple[Hands, BoardScreen]]:
     async with open_lab(ScriptedModel("m", []), workspace=tmp_path) as lab:
         access = Access(lambda: boards(tmp_path / "root"), author="ann")
         screen = BoardScreen(access=access, now=lambda: NOW + 7_200)
         stage = Stage(lab, screen)
-        async with stage.run_test(size=size) as pilot:
-            await until(lambda: "card" in shown(pilot)[0], pilot)
+        async with on_stage(stage, size) as pilot:
+            await until(lambda: screen._newest >= 0 and "card" in shown(pilot)[0], pilot)
             yield pilot, screen
-
-
-async def until(what: Callable[[], object], pilot: Pilot[None]) -> None:
-    with anyio.fail_after(30):
-        while not what():
-            await pilot.pause(0.02)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
@@ -119,17 +111,17 @@ async def test_the_picture(tmp_path: Path, kept: Kept, size: tuple[int, int], mo
     ids = {card.id: f"t_{number:08x}" for number, card in enumerate(cards)}
     async with looked_at(tmp_path, size) as (pilot, screen):
         await pilot.pause()
-        same("board", pilot, ids)
+        await same("board", pilot, ids)
         screen.view.choose(cards[1].id)
         await pilot.press("enter")
         await until(lambda: "Keep line and column." in "\n".join(shown(pilot)), pilot)
         await pilot.pause()
-        same("board_card", pilot, ids)
+        await same("board_card", pilot, ids)
 
 
 async def test_a_card_is_made_moved_and_commented(tmp_path: Path, empty: Kept) -> None:
     async with looked_at(tmp_path) as (pilot, screen):
-        assert "ready 0" in shown(pilot)[1]
+        await until(lambda: "ready 0" in shown(pilot)[1], pilot)
         await pilot.press("n", *"Write it down", "enter")
         await until(lambda: screen.view.chosen is not None, pilot)
         (card,) = await empty.ask(lambda board: board.cards())
@@ -137,8 +129,7 @@ async def test_a_card_is_made_moved_and_commented(tmp_path: Path, empty: Kept) -
         await choose(pilot, "1")  # make a task of it
         await until(lambda: f"{card.id} is ready" in shown(pilot)[-2], pilot)
         assert (await empty.find(card.id)).status == "ready"
-        chosen = screen.view.chosen
-        assert chosen is not None and chosen.id == card.id
+        await until(lambda: screen.view.chosen is not None and screen.view.chosen.id == card.id, pilot)
         await pilot.press("c", *"today", "enter")
         await empty.until(lambda board: [note.body for note in board.show(card.id).comments] == ["today"], pilot)
         await pilot.press("m")
@@ -151,7 +142,7 @@ async def test_a_card_is_made_moved_and_commented(tmp_path: Path, empty: Kept) -
         assert (await empty.find(card.id)).block_reason == "no paper"
 
 
-async def choose(pilot: Pilot[None], key: str, *more: str) -> None:
+async def choose(pilot: Hands, key: str, *more: str) -> None:
     """Press keys in the menu of moves."""
     await pilot.press("m")
     await until(lambda: isinstance(pilot.app.screen, MenuScreen), pilot)
@@ -160,7 +151,7 @@ async def choose(pilot: Pilot[None], key: str, *more: str) -> None:
     await pilot.press(*more)
 
 
-async def place_of(text: str, pilot: Pilot[None]) -> str:
+async def place_of(text: str, pilot: Hands) -> str:
     """The digit that chooses an entry of the menu."""
     await until(lambda: any(text in line for line in shown(pilot)), pilot)
     line = next(line for line in shown(pilot) if text in line)
@@ -170,7 +161,7 @@ async def place_of(text: str, pilot: Pilot[None]) -> str:
 async def test_a_question_is_answered_with_one_of_its_choices(tmp_path: Path, kept: Kept) -> None:
     (question,) = await kept.ask(lambda board: board.questions())
     async with looked_at(tmp_path) as (pilot, screen):
-        assert "1 question waits" in shown(pilot)[0]
+        await until(lambda: "1 question waits" in shown(pilot)[0], pilot)
         await pilot.press("a")
         await until(lambda: "2 new" in "\n".join(shown(pilot)), pilot)
         await pilot.press("2")
@@ -179,7 +170,7 @@ async def test_a_question_is_answered_with_one_of_its_choices(tmp_path: Path, ke
         assert (answered.answer, answered.answered_by) == ("new", "ann")
         await until(lambda: f"{question.card_id} is ready" in shown(pilot)[-2], pilot)
         await until(lambda: "question" not in shown(pilot)[0], pilot)
-        assert screen.view.chosen is not None and screen.view.chosen.id == question.card_id
+        await until(lambda: screen.view.chosen is not None and screen.view.chosen.id == question.card_id, pilot)
 
 
 async def test_a_running_card_is_not_taken_from_its_worker(tmp_path: Path, kept: Kept) -> None:
@@ -208,5 +199,4 @@ async def test_what_others_do_is_seen_and_what_is_refused_is_said(tmp_path: Path
         await pilot.press("escape")
         await until(lambda: "find" not in shown(pilot)[0], pilot)
         await pilot.resize_terminal(20, 5)
-        await until(lambda: len(shown(pilot)) == 5, pilot)
-        assert "‹" in shown(pilot)[1]
+        await until(lambda: len(shown(pilot)) == 5 and "‹" in shown(pilot)[1], pilot)

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import anyio
+import anyio.lowlevel
 import pytest
-from textual.pilot import Pilot
 
 from hermes.store.ops import AddSession, SessionRow, Unit
 from hermes.testing.lab import Lab, open_lab
 from hermes.testing.scripted import ScriptedModel, call, reply
 from hermes.tui.agents_screen import AgentsScreen
 from hermes.tui.sessions_screen import SessionsScreen
+from tests.tui.hands import on_stage, until
 from tests.tui.stage import Stage, same, shown
 
 pytestmark = pytest.mark.anyio
 
 DAY = 86_400.0
 FIRST = 1_771_900_000.0
-
-
-async def until(what: Callable[[], object], pilot: Pilot[None]) -> None:
-    with anyio.fail_after(30):
-        while not what():
-            await pilot.pause(0.02)
 
 
 async def put(lab: Lab, *titles: str) -> None:
@@ -57,11 +50,11 @@ async def test_the_picture(tmp_path: Path, size: tuple[int, int], monkeypatch: p
     async with open_lab(ScriptedModel("m", []), workspace=tmp_path) as lab:
         await put(lab, "Audit of the parser", "Проверка отчёта", "测试数据的清理", "a " + "very " * 30 + "long title")
         stage = Stage(lab, SessionsScreen())
-        async with stage.run_test(size=size) as pilot:
+        async with on_stage(stage, size) as pilot:
             await until(lambda: "4 of 4" in shown(pilot)[0], pilot)
             await pilot.press("down")
             await pilot.pause()
-            same("sessions", pilot)
+            await same("sessions", pilot)
 
 
 async def test_a_session_is_found_by_what_was_said_read_and_reopened(tmp_path: Path) -> None:
@@ -76,19 +69,19 @@ async def test_a_session_is_found_by_what_was_said_read_and_reopened(tmp_path: P
             sessions.append(await lab.converse())
             await sessions[-1].exchange(goal)
         stage = Stage(lab, SessionsScreen(), sessions[1].id)
-        async with stage.run_test(size=(120, 30)) as pilot:
+        async with on_stage(stage, (120, 30)) as pilot:
             screen = stage.screen
             assert isinstance(screen, SessionsScreen)
             await until(lambda: len(screen.sessions.rows) == 2, pilot)
-            assert any(line.startswith("▶ ") and "second" in line for line in shown(pilot))
+            await until(lambda: any(line.startswith("▶ ") and "second" in line for line in shown(pilot)), pilot)
             await pilot.press("slash", *"324 METRES")
             await until(lambda: not screen.sessions.rows, pilot)
-            assert any("enter looks into what was said" in line for line in shown(pilot))
+            await until(lambda: "enter looks into what was said" in pilot.text, pilot)
             await pilot.press("enter")
             await until(lambda: [row.session_id for row in screen.sessions.rows] == [sessions[0].id], pilot)
             await until(lambda: "It is 324 metres high." in "\n".join(shown(pilot)), pilot)
             await pilot.press("enter")
-            await pilot.pause()
+            await until(lambda: stage.left, pilot)
             assert stage.lines == [f"/resume {sessions[0].id}"]
             assert stage.left == [None]
 
@@ -98,13 +91,12 @@ async def test_the_conversation_one_is_in_is_not_reopened_and_its_tasks_are_look
         session = await lab.converse()
         await session.exchange("hi")
         stage = Stage(lab, SessionsScreen(), session.id)
-        async with stage.run_test(size=(80, 24)) as pilot:
+        async with on_stage(stage, (80, 24)) as pilot:
             screen = stage.screen
             assert isinstance(screen, SessionsScreen)
             await until(lambda: screen.sessions.rows, pilot)
             await pilot.press("enter")
-            await pilot.pause()
-            assert "you are in" in shown(pilot)[-2]
+            await until(lambda: "you are in" in shown(pilot)[-2], pilot)
             assert stage.lines == []
             await pilot.press("a")
             await until(lambda: isinstance(stage.screen, AgentsScreen), pilot)
@@ -117,7 +109,7 @@ async def test_a_session_is_renamed_and_exported(tmp_path: Path) -> None:
         session = await lab.converse()
         await session.exchange("hi")
         stage = Stage(lab, SessionsScreen())
-        async with stage.run_test(size=(120, 24)) as pilot:
+        async with on_stage(stage, (120, 24)) as pilot:
             screen = stage.screen
             assert isinstance(screen, SessionsScreen)
             await until(lambda: screen.sessions.rows, pilot)
@@ -134,5 +126,25 @@ async def test_a_session_is_renamed_and_exported(tmp_path: Path) -> None:
             await pilot.press("e", "ctrl+u", *"/proc/x.json", "enter")
             await until(lambda: re.search("/proc/x.json: .*Name a file", shown(pilot)[-2]), pilot)
             await pilot.press("escape")
-            await pilot.pause()
+            await until(lambda: stage.left, pilot)
             assert stage.left == [None]
+
+
+async def test_work_that_goes_on_while_the_program_ends_is_no_fault(tmp_path: Path) -> None:
+    """The parts of a screen go before its work ends."""
+    told: list[str] = []
+    async with open_lab(ScriptedModel("m", []), workspace=tmp_path) as lab:
+        screen = SessionsScreen()
+
+        async def verb() -> None:
+            told.append("begun")
+            while screen.query("#said"):
+                await anyio.lowlevel.checkpoint()
+            told.append("alone")
+            screen.say("nobody reads this")
+
+        async with on_stage(Stage(lab, screen), (80, 24)):
+            screen.work(verb)
+            while not told:
+                await anyio.lowlevel.checkpoint()
+    assert told == ["begun", "alone"]

@@ -21,6 +21,11 @@ Args = TypeVarTuple("Args")
 class SideScreen(Screen[None]):
     """A screen with a line called `said` under what it shows."""
 
+    @property
+    def is_left(self) -> bool:
+        """Whether it goes or is gone. Of one that goes the parts go first, while its work still runs."""
+        return self._pruning or self not in self.app.screen_stack
+
     def say(self, text: str) -> None:
         """Tell something in one line."""
         line = self.query_one("#said", Static)
@@ -45,7 +50,7 @@ class SideScreen(Screen[None]):
                 except HermesError as error:
                     self.say(f"hermes: {error}")
             except NoMatches:
-                if self in self.app.screen_stack:  # else it was left meanwhile, and there is nobody to show it to
+                if not self.is_left:  # else there is nobody to show it to
                     raise
 
         begin: WorkType[None] = done
