@@ -9,22 +9,31 @@ from typing import Any
 
 import anyio
 import pytest
-from textual.pilot import Pilot
-from textual.screen import Screen
 
 from hermes.chat.interactive import Chat
-from hermes.core.model import Model
+from hermes.core.model import Delta, Model, ModelRequest
 from hermes.testing.lab import Lab, open_lab
+from hermes.testing.scripted import ScriptedModel, first_user_text
 from hermes.tui.app import HermesApp
 from hermes.tui.chat_screen import ChatScreen
 from hermes.tui.face import ScreenComposer
+from tests.tui.hands import PATIENCE, Hands
 
-PATIENCE = 20.0
 
+class Gated(ScriptedModel):
+    """A scripted model whose answer to whoever begins with `word` waits for `may`."""
 
-def lines_of(screen: Screen[Any]) -> list[str]:
-    """What stands on a screen, line by line."""
-    return [strip.text.rstrip() for strip in screen._compositor.render_strips()]
+    def __init__(self, word: str, name: str, *args: Any, **options: Any) -> None:
+        super().__init__(name, *args, **options)
+        self.may = anyio.Event()
+        self._word = word
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Delta]]:
+        async with super().stream(request) as deltas:
+            if first_user_text(request).startswith(self._word):
+                await self.may.wait()
+            yield deltas
 
 
 class Seat:
@@ -35,7 +44,7 @@ class Seat:
         self.composer = composer
         self.lab = lab
         self.app: HermesApp = composer.app
-        self.pilot: Pilot[None] = Pilot(composer.app)
+        self.pilot = Hands(composer.app)
         self.code: int | None = None
 
     async def run(self) -> None:
@@ -48,7 +57,7 @@ class Seat:
 
     @property
     def text(self) -> str:
-        return "\n".join(lines_of(self.app.screen))
+        return self.pilot.text
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -105,8 +114,8 @@ async def seat(
         async with anyio.create_task_group() as group:
             group.start_soon(there.run)
             await composer.app.ready.wait()
-            await there.pilot.pause()
             with composer.app._context():  # what is drawn while a test waits asks for the program
+                await there.pilot.settled()
                 yield there
             if there.code is None:
                 chat.leave()

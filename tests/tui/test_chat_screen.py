@@ -17,7 +17,7 @@ from hermes.core.scope import TaskScope
 from hermes.testing.scripted import ScriptedModel, call, hang, reply
 from hermes.tui.leave_screen import LeaveScreen
 from hermes.tui.transcript import Fold
-from tests.tui.seat import Seat, seat
+from tests.tui.seat import Gated, Seat, seat
 
 pytestmark = pytest.mark.anyio
 
@@ -55,16 +55,16 @@ async def test_calls_and_thoughts_unfold(tmp_path: Path) -> None:
         assert "▸ thinking" in text and "what is there?" not in text and "a b\n" not in text
         await at.quiet()
         await at.press("ctrl+o")
-        text = await at.sees("what is there?")
-        assert "command: echo" in text
+        await at.sees("what is there?")
+        await at.sees("command: echo")
         await at.sees("[red]c")  # what a tool brings is no markup
         await at.press("ctrl+o")
         await at.until(lambda: "what is there?" not in at.text)
         await at.press("tab", "enter")  # the newest one from the keyboard
         await at.sees("▾")
-        assert isinstance(at.app.screen.focused, Fold)
+        await at.until(lambda: isinstance(at.app.screen.focused, Fold))
         await at.press("escape")
-        assert at.app.screen.focused is at.screen.prompt
+        await at.until(lambda: at.app.screen.focused is at.screen.prompt)
 
 
 async def test_escape_stops_the_turn_and_no_child(tmp_path: Path) -> None:
@@ -87,6 +87,7 @@ async def test_a_child_that_ended_is_one_line_and_its_report_a_key_away(tmp_path
     async with seat(ScriptedModel("m", [DIG, reply("it digs"), reply("rich")], scripts=scripts), tmp_path) as at:
         await at.send("go")
         await at.sees("rich")
+        await at.sees("✓ dig deep")
         line = next(line for line in at.text.splitlines() if "✓ dig deep" in line)
         assert line.strip().startswith("▸") and "much gold" not in at.text
         await at.press("f7")
@@ -96,7 +97,7 @@ async def test_a_child_that_ended_is_one_line_and_its_report_a_key_away(tmp_path
 
 
 async def test_a_turn_goes_to_the_background_and_its_answer_is_shown(tmp_path: Path) -> None:
-    model = ScriptedModel("m", [reply("the long answer", delay=0.4)], scripts={"new": [reply("short")]}, check=False)
+    model = Gated("old", "m", [reply("the long answer")], scripts={"new": [reply("short")]}, check=False)
     async with seat(model, tmp_path) as at:
         await at.press("f4")
         await at.sees("no turn runs")
@@ -107,6 +108,7 @@ async def test_a_turn_goes_to_the_background_and_its_answer_is_shown(tmp_path: P
         await at.sees("goes on in the background")
         await at.send("new question")
         await at.sees("short")
+        model.may.set()
         await at.sees("the long answer")
         assert at.chat.last_session != first
         await at.send(f"/resume {first}")
@@ -131,7 +133,8 @@ async def test_a_question_of_a_grandchild_is_answered_by_a_key(tmp_path: Path) -
         await at.press("tab", "n")
         await at.sees("denied: terminal rm nothing.txt")
         await at.sees("⛔ denied")
-        assert at.app.screen.focused is at.screen.prompt and at.screen.prompt.text == "no way, sirn"
+        await at.until(lambda: at.app.screen.focused is at.screen.prompt)
+        assert at.screen.prompt.text == "no way, sirn"
         await at.sees("ok")
 
 
@@ -146,8 +149,8 @@ async def test_a_question_that_nobody_answers_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "state"), [("s", "cancelled"), ("d", "suspended"), ("w", "completed")])
 async def test_leaving_asks_once_how(tmp_path: Path, key: str, state: str) -> None:
-    dig: Any = reply("gold", delay=3) if key == "w" else hang()
-    model = ScriptedModel("m", [DIG, reply("it digs"), reply("rich")], scripts={"dig": [dig]}, check=False)
+    dig: Any = reply("gold") if key == "w" else hang()
+    model = Gated("dig", "m", [DIG, reply("it digs"), reply("rich")], scripts={"dig": [dig]}, check=False)
     async with seat(model, tmp_path, memory=False) as at:
         await at.send("go")
         await at.sees("it digs")
@@ -161,6 +164,7 @@ async def test_leaving_asks_once_how(tmp_path: Path, key: str, state: str) -> No
         await at.press("ctrl+q")
         await at.until(lambda: isinstance(at.app.screen, LeaveScreen))
         await at.press(key)
+        model.may.set()
 
         def left() -> bool:
             at.chat.refresh()
@@ -176,6 +180,7 @@ async def test_leaving_asks_once_how(tmp_path: Path, key: str, state: str) -> No
 async def test_ctrl_c_stops_the_turn_and_twice_leaves_with_the_work_detached(tmp_path: Path) -> None:
     model = ScriptedModel("m", [DIG, hang()], scripts={"dig": [hang()]})
     async with seat(model, tmp_path) as at:
+        at.chat.stops.twice = 3_600.0
         await at.send("go")
         await at.until(lambda: model.in_flight == 2)
         await at.press("ctrl+c")
@@ -190,7 +195,7 @@ async def test_a_draft_survives_leaving_and_goes_when_it_is_sent(tmp_path: Path)
         at.screen.prompt.insert("half a thou")
         await at.press("g", "h", "t")
     async with seat(ScriptedModel("m", [reply("whole")]), tmp_path, memory=False) as at:
-        assert at.screen.prompt.text == "half a thought"
+        await at.until(lambda: at.screen.prompt.text == "half a thought")
         await at.press("enter")
         await at.sees("whole")
         await at.until(lambda: not list((at.lab.assembly.home.path / "drafts").iterdir()))
@@ -246,7 +251,9 @@ async def test_a_command_of_ones_own(tmp_path: Path) -> None:
         await at.send("!seq 1 100000; echo wrong >&2; exit 3")
         text = await at.sees("exit code 3")
         assert "wrong" in text and "100000" in text
-        assert any("lines left out" in str(block.content) for block in at.screen.transcript.query(".note"))
+        await at.until(
+            lambda: any("lines left out" in str(block.content) for block in at.screen.transcript.query(".note"))
+        )
         await at.send("!sleep 100")
         await at.until(lambda: at.chat.own.runs)
         await at.press("escape")
@@ -266,6 +273,7 @@ async def test_a_small_terminal_keeps_the_editor(tmp_path: Path) -> None:
         await at.sees("dig deep · running")
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.fault("B150")
 async def test_much_output_at_once_leaves_the_keys_alive(tmp_path: Path) -> None:
     """Ten megabytes of answer, thousands of calls and of children's ends, before one picture is drawn."""
@@ -366,6 +374,7 @@ async def test_choices_while_one_types(tmp_path: Path) -> None:
         await at.sees("@folder/")
         await at.press("tab", "escape", "enter")
         await at.sees("it digs")
+        await at.until(lambda: model.in_flight == 1)  # only then it is a task that runs
         await at.press(*"/steer as")
         await at.sees("running · dig deep")
         await at.press("tab", *"be careful", "enter")
@@ -400,7 +409,7 @@ async def test_a_question_of_the_model_is_answered_by_key_or_in_words(tmp_path: 
         await at.sees("1-2 chooses")
         await at.send("20 would be better")
         await at.sees("second")
-        assert "1-2 chooses" not in at.text
+        await at.until(lambda: "1-2 chooses" not in at.text)
     said = [str(request.entries[-1]) for request in model.requests]
     assert '"user_response":"another one"' in said[1] and '"user_response":"20 would be better"' in said[3]
     model.assert_complete()

@@ -14,6 +14,7 @@ import pytest
 from hermes.core.messages import Usage
 from hermes.testing.scripted import ScriptedModel, call, hang, reply
 from hermes.tui.leave_screen import LeaveScreen
+from tests.tui.hands import is_picture
 from tests.tui.seat import Seat, seat
 
 pytestmark = pytest.mark.anyio
@@ -55,21 +56,20 @@ def _narrow(line: re.Match[str]) -> str:
     return re.sub(r" {3,}(?!.* {3})", lambda gap: gap.group() + " " * times, text)
 
 
-def picture(at: Seat, name: str) -> None:
-    """Hold the screen against the kept picture of that name and size."""
+async def picture(at: Seat, name: str) -> None:
+    """Wait until the screen is the kept picture of that name and size."""
     width, height = at.app.size
-    text = re.sub(WIDE, _narrow, at.text, flags=re.MULTILINE)
-    for real, other in NEVER_THE_SAME.items():
-        text = re.sub(real, other, text)
-    text = re.sub(r"[▂▃▄▅▆▇█▁ ]*$", "", text, flags=re.MULTILINE)  # the scroll bar
-    path = Path(__file__).parent / "pictures" / f"{name}_{width}x{height}.txt"
-    if wish := os.environ.get("PICTURES"):
-        path.write_text(text + "\n", encoding="utf-8")
-        if "/" in wish:
-            with at.app._context():
-                svg = at.app.export_screenshot(title="hermes")
-            (Path(wish) / f"{name}_{width}x{height}.svg").write_text(svg, encoding="utf-8")
-    assert text.splitlines() == path.read_text(encoding="utf-8").splitlines()
+
+    def lines() -> list[str]:
+        text = re.sub(WIDE, _narrow, at.text, flags=re.MULTILINE)
+        for real, other in NEVER_THE_SAME.items():
+            text = re.sub(real, other, text)
+        return re.sub(r"[▂▃▄▅▆▇█▁ ]*$", "", text, flags=re.MULTILINE).splitlines()  # without the scroll bar
+
+    await is_picture(f"{name}_{width}x{height}", lines, at.pilot)
+    if "/" in (wish := os.environ.get("PICTURES", "")):
+        svg = at.app.export_screenshot(title="hermes")
+        (Path(wish) / f"{name}_{width}x{height}.svg").write_text(svg, encoding="utf-8")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
@@ -87,19 +87,17 @@ async def test_the_conversation(tmp_path: Path, size: tuple[int, int]) -> None:
         await at.until(lambda: model.in_flight == 3 and "✓ look at close" in at.text)
         await at.until(lambda: at.text.count("running model") == 2)
         at.screen.prompt.insert("and ")
-        await at.pilot.pause()
-        picture(at, "chat")
+        await picture(at, "chat")
         at.screen.prompt.text = ""
         await at.press("f7")
         await at.press(*"/st")
         await at.sees("/steer")
-        picture(at, "chat_choices")
+        await picture(at, "chat_choices")
         await at.press("escape")
         at.screen.prompt.text = ""
         await at.press("ctrl+q")
         await at.until(lambda: isinstance(at.app.screen, LeaveScreen))
-        await at.pilot.pause()
-        picture(at, "leave")
+        await picture(at, "leave")
         await at.press("escape")
 
 
@@ -114,7 +112,7 @@ async def test_a_question(tmp_path: Path, size: tuple[int, int]) -> None:
         await at.sees("counts as no in 4m ")
         await at.quiet()
         await at.sees("answered while 1 of its tasks still run")
-        picture(at, "question")
+        await picture(at, "question")
         await at.until(lambda: at.screen._ask.takes("n", at.chat.now()))
         await at.press("n")
         await at.sees("well")
@@ -138,9 +136,8 @@ async def test_a_question_of_the_model(tmp_path: Path, size: tuple[int, int]) ->
         await at.send("Make the parser faster.")
         await at.sees("it goes on alone in 5")
         await at.sees("1-3 chooses")
-        await at.pilot.pause()
-        picture(at, "clarify")
+        await picture(at, "clarify")
         await at.until(lambda: at.screen._ask.takes("1", at.chat.now()))
         await at.press("1")
         await at.sees("I keep it.")
-        assert "Keep `read`, change only the inside" in at.text
+        await at.sees("Keep `read`, change only the inside")

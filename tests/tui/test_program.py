@@ -7,15 +7,19 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from hermes.store.hosting import host_alive
 from hermes.testing.scripted import Reply, call, reply
 from hermes.testing.server import Request, serve_in_thread
-from tests.cli.program import HERMES, Program
+from tests.cli.program import HERMES, Program, once
 
-PATIENCE = 40.0
+#: Seconds that a step may take: a wait ends at once when what it waits for is there.
+PATIENCE = 60.0
+
+pytestmark = pytest.mark.timeout(300)
 
 
 class Terminal:
@@ -27,12 +31,14 @@ class Terminal:
         environ = {name: value for name, value in program.environ.items() if name not in lacking}
         subprocess.run(
             [*self._command, "new-session", "-d", "-x", "80", "-y", "24", "sh"],
-            check=True, cwd=program.folder, timeout=10,
+            check=True, cwd=program.folder, timeout=PATIENCE,
             env={**environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": "$ ", "EDITOR": "sed -i s/one/two/"},
         )  # fmt: skip
 
     def tmux(self, *args: str) -> str:
-        return subprocess.run([*self._command, *args], capture_output=True, text=True, check=False, timeout=10).stdout
+        return subprocess.run(
+            [*self._command, *args], capture_output=True, text=True, check=False, timeout=PATIENCE
+        ).stdout
 
     def type(self, text: str) -> None:
         self.tmux("send-keys", "-l", text)
@@ -45,41 +51,62 @@ class Terminal:
     def screen(self) -> str:
         return self.tmux("capture-pane", "-p")
 
-    def sees(self, words: str) -> str:
+    def until(self, true: Callable[[str], object], what: str) -> str:
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            screen = self.screen
-            if words in screen:
-                return screen
+        while not true(screen := self.screen):
+            if time.monotonic() > deadline:
+                pytest.fail(f"never seen: {what}\n{screen}")
             time.sleep(0.05)
-        pytest.fail(f"never seen: {words!r}\n{self.screen}")
+        return screen
+
+    def sees(self, words: str) -> str:
+        return self.until(lambda screen: words in screen, words)
+
+    def escape(self, gone: str) -> None:
+        """Press Escape and see what it does before another key: right after it a key would be one with Alt."""
+        self.key("Escape")
+        self.until(lambda screen: gone not in screen, f"a screen without {gone}")
 
 
-def script(request: Request) -> Reply:
-    """Slow tasks that can be corrected, some without an end, and an echo."""
-    first, last = request.first_user, str(request.last)
-    if first.startswith("копай"):
-        if request.turn == 0:
-            return reply(calls=[call("terminal", command="true")], delay=1.5)
-        return reply("FOUND " + ("with care" if "be careful" in str(request.messages) else "without"), delay=0.5)
-    if first.startswith("for ever"):
-        return reply("never", delay=600)
-    if first.startswith("a while"):
-        return reply("the while is over", delay=4)
-    if last.startswith("spawn"):
-        goal = "a while dig" if last.startswith("spawn again") else "for ever dig"
-        return reply("I hand it out.", calls=[call("delegate_task_async", goal=goal)])
-    if last == "think":
-        return reply("never", delay=600)
-    return reply(f"echo **{last[:20]}** \x1b[31m(red)", pieces=6, gap=0.02)
+class Work:
+    """Answers as a model: tasks that wait until they may go on, some without an end, and an echo."""
+
+    def __init__(self) -> None:
+        self.found = Event()
+        self.over = Event()
+        self.thinks = Event()
+
+    async def answer(self, request: Request) -> Reply:
+        first, last = request.first_user, str(request.last)
+        if first.startswith("копай"):
+            if request.turn == 0:
+                return await once(self.found.is_set, reply(calls=[call("terminal", command="true")]))
+            return reply("FOUND " + ("with care" if "be careful" in str(request.messages) else "without"))
+        if first.startswith("for ever"):
+            return reply("never", delay=600)
+        if first.startswith("a while"):
+            return await once(self.over.is_set, reply("the while is over"))
+        if last.startswith("spawn"):
+            goal = "a while dig" if last.startswith("spawn again") else "for ever dig"
+            return reply("I hand it out.", calls=[call("delegate_task_async", goal=goal)])
+        if last == "think":
+            self.thinks.set()
+            return reply("never", delay=600)
+        return reply(f"echo **{last[:20]}** \x1b[31m(red)", pieces=6, gap=0.02)
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+def program(tmp_path: Path, work: Work) -> Iterator[Program]:
     there = Program(tmp_path)
-    with serve_in_thread(script) as server:
+    with serve_in_thread(work.answer) as server:
         there.use(server)
         yield there
+        work.over.set()
         assert there.run("host", "--stop").code == 0
     assert not host_alive(there.home)
 
@@ -91,7 +118,7 @@ def terminal(needs_tool: Callable[[str], Path], program: Program, tmp_path: Path
     there.tmux("kill-server")
 
 
-def test_a_day_at_the_full_screen(terminal: Terminal) -> None:
+def test_a_day_at_the_full_screen(terminal: Terminal, work: Work) -> None:
     hermes = shlex.join([HERMES, "-m", "test-model"])
     terminal.type(hermes)
     terminal.sees("key: OPENAI_API_KEY")
@@ -102,18 +129,20 @@ def test_a_day_at_the_full_screen(terminal: Terminal) -> None:
     terminal.sees("▶ 1")
     terminal.type("/steer #1 be careful")
     terminal.sees("reads it at its next step")
+    work.found.set()
     terminal.sees("FOUND with care")
     terminal.type("spawn")
     terminal.sees("▶ for ever dig · running model")
     terminal.key("F6")
     terminal.sees("conversation")
-    terminal.key("Escape")
+    terminal.sees("esc Back")
+    terminal.escape(gone="esc Back")
     terminal.sees("▶ for ever dig · running model")
     terminal.type("think")
+    assert work.thinks.wait(PATIENCE)  # a turn that has not begun cannot be stopped
     terminal.sees("working")
-    while "turn interrupted" not in terminal.screen:  # a turn that has not begun cannot be stopped
-        terminal.key("Escape")
-        time.sleep(0.2)
+    terminal.escape(gone="working")
+    terminal.sees("turn interrupted")
     terminal.sees("▶ for ever dig · running model")
     terminal.type("/stop")
     terminal.sees("✗ for ever dig")
@@ -141,7 +170,7 @@ def test_a_day_at_the_full_screen(terminal: Terminal) -> None:
     assert "Traceback" not in screen and "Exception" not in screen
 
 
-def test_a_lost_terminal_leaves_the_work_and_the_draft(terminal: Terminal, program: Program) -> None:
+def test_a_lost_terminal_leaves_the_work_and_the_draft(terminal: Terminal, program: Program, work: Work) -> None:
     terminal.type(shlex.join([HERMES, "-m", "test-model"]))
     terminal.sees("key: OPENAI_API_KEY")
     terminal.type("spawn again")
@@ -154,6 +183,8 @@ def test_a_lost_terminal_leaves_the_work_and_the_draft(terminal: Terminal, progr
         assert time.monotonic() < deadline
         time.sleep(0.05)
     terminal.tmux("kill-server")
+    work.over.set()
+    deadline = time.monotonic() + PATIENCE
     while (found := program.run("tasks", "list", "--json")) and '"the while is over"' not in found.out:
         if '"completed"' in found.out:
             break

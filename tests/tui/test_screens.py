@@ -67,7 +67,7 @@ async def test_an_earlier_conversation_is_reopened_from_the_list(tmp_path: Path)
         await at.until(lambda: len(screen.sessions.rows) == 2, "both sessions")
         await at.press("down", "enter")
         await at.until(lambda: at.chat.last_session == first, "the first conversation")
-        assert at.app.at_conversation
+        await at.until(lambda: at.app.at_conversation, "the conversation")
 
 
 async def test_the_board_of_the_home_is_a_key_away(tmp_path: Path) -> None:
@@ -105,5 +105,6 @@ async def test_work_that_is_overtaken_before_it_begins_leaves_nothing_behind(tmp
         for number in range(3):
             screen.work(verb, number, group="mine", only=True)
         await at.until(lambda: begun, "the last of them")
+        await at.pilot.settled()
         assert begun == [2]
         gc.collect()  # a coroutine that was made and never begun would be told of here

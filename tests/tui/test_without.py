@@ -22,7 +22,7 @@ def test_the_full_screen_can_be_left_out(tmp_path: Path) -> None:
         "print(hermes.__file__); print(screen_lacks(os.environ, terminal=True, encoding='utf-8'))"
     )
     environ = {**os.environ, "PYTHONPATH": str(tmp_path), "TERM": "xterm"}
-    ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=50)
+    ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=110)
     where, lacks = ran.stdout.splitlines()
     assert where.startswith(str(tmp_path)) and lacks == "this installation has no full screen", ran.stderr
 

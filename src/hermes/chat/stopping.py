@@ -5,6 +5,7 @@ It stops through the session and tells what it did; how one leaves is not known 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,19 +26,21 @@ TWICE = 2.0
 
 
 class Stopping:
-    """Stops for one chat. `asked` is the command that waits to be given again, empty for none."""
+    """Stops for one chat. `asked` is the command that waits to be given again, empty for none; `twice` is the time in
+    seconds within which two presses of Ctrl+C leave."""
 
     def __init__(self, chat: Chat) -> None:
         self.asked = ""
+        self.twice = TWICE
         self._chat = chat
-        self._interrupted_at = -TWICE
+        self._interrupted_at = -math.inf
 
     def interrupt(self) -> None:
-        """Ctrl+C: stop the turn, no task; twice within two seconds leave."""
+        """Ctrl+C: stop the turn, no task; twice within `twice` seconds leave."""
         chat, now = self._chat, anyio.current_time()
         if chat.own.stop():
             return
-        if now - self._interrupted_at < TWICE:
+        if now - self._interrupted_at < self.twice:
             chat.leave(EXIT_INTERRUPTED, suspend=chat.busy, detach=chat.detaches)
             return
         self._interrupted_at = now
@@ -46,7 +49,7 @@ class Stopping:
         if chat.session is not None and chat.session.interrupt():
             chat.screen.note(f"⏹ turn interrupted{going}")
         else:
-            chat.screen.note(f"no turn runs{going}. Ctrl+C again within {TWICE:g} s leaves")
+            chat.screen.note(f"no turn runs{going}. Ctrl+C again within {self.twice:g} s leaves")
 
     def interrupt_turn(self) -> None:
         """Stop the turn and no task."""
