@@ -155,21 +155,31 @@ def test_a_lock_that_is_held_means_later_and_not_never(path: Path) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
+from hermes.core.errors import TryLater
 from hermes.credentials.auth_change import add_entry, write_marks
 from hermes.credentials.pool import Credential
 path, number, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-name, _ = add_entry(path, "openrouter", f"sk-{number}-0123456789")
+
+def written(write, *arguments):
+    while True:  # it says to try again when seven others had the file for long
+        try:
+            return write(*arguments)
+        except TryLater:
+            continue
+
+name, _ = written(add_entry, path, "openrouter", f"sk-{number}-0123456789")
 print("ready", flush=True)
 for turn in range(rounds):
     reason = "rate_limit" if turn % 2 else ""
     for key in (name, "aa1111"):
         more = {"provider": "openrouter", "reason": reason, "rests_until": 1.0, "requests": 1}
-        write_marks(path, [Credential(id=key, label="x", secret="s", **more)], 1.0)
+        written(write_marks, path, [Credential(id=key, label="x", secret="s", **more)], 1.0)
 print("done", flush=True)
 """
 
 
 @pytest.mark.fault("B064")
+@pytest.mark.timeout(300)
 def test_processes_that_write_at_once_and_are_killed_lose_nothing(path: Path) -> None:
     """Six write until they are done, two are killed at some moment."""
     rounds = 15
@@ -200,7 +210,7 @@ def test_processes_that_write_at_once_and_are_killed_lose_nothing(path: Path) ->
         for writer in writers[6:]:
             writer.send_signal(signal.SIGKILL)
         for writer in writers[:6]:
-            assert writer.wait(60) == 0
+            assert writer.wait(250) == 0
     finally:
         stop.set()
         reader.join()
