@@ -75,6 +75,7 @@ class FakeEngine:
     """Answers by `script`; remembers requests and how many ran at once."""
 
     model = "fake-model"
+    taped = False
 
     def __init__(self, script: Script | None = None, *, thinking: bool = True) -> None:
         self.script = script

@@ -16,6 +16,7 @@ from hermes.batch.plan import Item
 from hermes.batch.reasoning import split_reasoning
 from hermes.batch.record import Head, Outcome, Record
 from hermes.batch.rollout import Engine, RolloutError, RolloutRequest, RolloutResult, RolloutState
+from hermes.batch.row_tape import Twins
 from hermes.batch.settings import LOCAL, BatchSettings, routing
 from hermes.batch.verifiers import mean_score
 from hermes.batch.workplace import Workplace
@@ -56,6 +57,7 @@ class Attempts:
         self._prefill = prefill
         wishes = routing(settings)
         self._extra = {"provider": wishes} if wishes else {}
+        self._twins = Twins() if engine.taped else None
 
     async def run(self, item: Item, draw: Draw, report: Callable[[str], None]) -> RolloutResult:
         """Run one item; failures come back as results."""
@@ -83,6 +85,7 @@ class Attempts:
             verifiers=item.row.verifiers,
             row=item.row.source,
             timeout=self._settings.row_timeout,
+            twin=self._twins.number(item.row.prompt) if self._twins is not None else 0,
             report=report,
         )
         try:

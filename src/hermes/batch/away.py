@@ -176,6 +176,11 @@ class AwayEngine:
         """The toolsets there are, with the names of their tools."""
         return self._engine.toolsets
 
+    @property
+    def taped(self) -> bool:
+        """Whether rollouts are recorded or replayed."""
+        return self._engine.taped
+
     async def run(self, request: RolloutRequest) -> RolloutResult:
         """Carry one rollout out in a workspace of this machine."""
         self._left[session_name(request.key, request.attempt)] = self._workplace.left_by(

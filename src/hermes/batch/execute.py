@@ -14,6 +14,7 @@ import msgspec
 from hermes.batch.identity import session_name
 from hermes.batch.journal import Begun, RolloutJournal
 from hermes.batch.rollout import ChildRecord, RolloutError, RolloutRequest, RolloutResult, RolloutState
+from hermes.batch.row_tape import RowTape
 from hermes.batch.trace import Trace
 from hermes.batch.verifiers import Command, File
 from hermes.batch.verifying import Verifying
@@ -46,7 +47,8 @@ class RuntimeEngine:
     """Carries rollouts out as tasks of `runtime`.
 
     `choice` is the model every rollout asks, `ceiling` what its children may be offered. Each attempt is a session of
-    its own. With `recovery`, what an earlier process began goes on from its last step; `look` sees what there is.
+    its own. With `recovery`, what an earlier process began goes on from its last step; `look` sees what there is. A
+    `tape` records or replays the rollouts.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class RuntimeEngine:
         choice: ModelChoice,
         ceiling: tuple[str, ...],
         recovery: Recovery | None = None,
+        tape: RowTape | None = None,
         hold: Hold = NO_HOLD,
     ) -> None:
         self._runtime = runtime
+        self._tape = tape
         self._recovery = recovery
         self._journal = RolloutJournal(runtime.store)
         self._model = model
@@ -93,6 +97,11 @@ class RuntimeEngine:
         """The toolsets there are, with the names of their tools."""
         registry = self._runtime.registry
         return {name: registry.tool_names((name,)) for name in registry.names}
+
+    @property
+    def taped(self) -> bool:
+        """Whether rollouts are recorded or replayed."""
+        return self._tape is not None
 
     def redact(self, data: bytes) -> bytes:
         """Replace known secrets in encoded JSON."""
@@ -155,6 +164,8 @@ class RuntimeEngine:
         try:
             task = await self._begin(request, name, begun, trace)
             report = self._report(task, await self._runtime.result(task), trace, began)
+            if self._tape is not None:
+                report = msgspec.structs.replace(report, tape=await self._tape.end(task))
             self._forget(trace)
             return report
         except BaseException:
@@ -172,6 +183,8 @@ class RuntimeEngine:
             for row in begun.rows:
                 self._belongs(row.task_id, trace)
             return await self._recovery.adopt(name, revise=self._revised)
+        if self._tape is not None:
+            self._tape.begin(name, request.twin)
         task = await self._runtime.start(self._spec(request), source="batch", named=name)
         trace.root = task.id
         self._traces[task.id] = trace

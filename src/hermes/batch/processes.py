@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import asynccontextmanager
 
 import anyio
+import msgspec
 
 from hermes.batch import wire
 from hermes.batch.identity import session_name
@@ -20,6 +21,7 @@ from hermes.batch.place import Job, Place
 from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.core.errors import OperatorError, TryLater, UsageError
 from hermes.core.model import ModelProfile
+from hermes.runtime.taping import TapeShare
 
 __all__ = ["ProcessEngine", "open_processes"]
 
@@ -33,12 +35,20 @@ END_GRACE = 1.5
 
 class ProcessEngine:
     """Carries rollouts out in `workers`. `redact` takes secrets out of encoded JSON. The first `lasting` take whatever
-    comes; the others go on with what they have begun, and end then."""
+    comes; the others go on with what they have begun, and end then. Where they are recorded or replayed, `tape` takes
+    what each got of a replay."""
 
-    def __init__(self, workers: Sequence[Place], redact: Callable[[bytes], bytes], lasting: int) -> None:
+    def __init__(
+        self,
+        workers: Sequence[Place],
+        redact: Callable[[bytes], bytes],
+        lasting: int,
+        tape: Callable[[TapeShare], None] | None = None,
+    ) -> None:
         self._workers = workers
         self._lasting = workers[:lasting]
         self._redact = redact
+        self._tape = tape
         self._number = 0
         self._to_tell: list[tuple[Place, wire.ToWorker | None]] = []
         self._news = anyio.Event()
@@ -60,6 +70,11 @@ class ProcessEngine:
     def toolsets(self) -> Mapping[str, tuple[str, ...]]:
         """The toolsets there are, with the names of their tools."""
         return self._opened.toolsets
+
+    @property
+    def taped(self) -> bool:
+        """Whether rollouts are recorded or replayed."""
+        return self._tape is not None
 
     def redact(self, data: bytes) -> bytes:
         """Replace known secrets; results come without those that their process knows."""
@@ -124,7 +139,11 @@ class ProcessEngine:
             worker = self._choose(name)
             job = await self._ask(worker, name, request)
             if job.result is not None:
-                return job.result
+                share = job.result.tape
+                if share is None or self._tape is None:
+                    return job.result
+                self._tape(share)
+                return msgspec.structs.replace(job.result, tape=None)
             # The place is given up: the others do what it had to.
             if worker.refused is None or all(one.gone.is_set() for one in self._workers):
                 raise OperatorError(job.broken or "the process that carried a rollout out has ended")
@@ -165,9 +184,11 @@ async def open_processes(
     say: Callable[[str], None],
     redact: Callable[[bytes], bytes],
     lasting: int | None = None,
+    tape: Callable[[TapeShare], None] | None = None,
 ) -> AsyncIterator[ProcessEngine]:
     """Start a process for each of `begins` by the one of `connects` in the same place, and yield their engine.
-    `lasting` of them take whatever comes (None: all), the others only go on with what they have begun.
+    `lasting` of them take whatever comes (None: all), the others only go on with what they have begun. `tape` takes
+    what rollouts got of a replay; it also says that they are recorded or replayed.
 
     Raises:
         UsageError, OperatorError, TryLater: as the engine of one of them; nothing was run.
@@ -188,7 +209,7 @@ async def open_processes(
             _see(workers)
             for worker in workers:
                 worker.aloud(say)
-            engine = ProcessEngine(workers, redact, len(workers) if lasting is None else lasting)
+            engine = ProcessEngine(workers, redact, len(workers) if lasting is None else lasting, tape)
             group.start_soon(engine.deliver)
             yield engine
         except TimeoutError:

@@ -15,6 +15,7 @@ from hermes.batch.verifiers import Verifier
 from hermes.core.messages import Entry, Usage
 from hermes.core.model import ModelProfile, ToolSpec
 from hermes.core.result import CheckScore
+from hermes.runtime.taping import TapeShare
 
 __all__ = [
     "ChildRecord",
@@ -42,7 +43,8 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     of the container its commands run in; a rollout that asks for one runs nowhere else. `before` are the messages of
     its conversation before `prompt`. `extra` are fields of the request body of this endpoint. `verifiers` judge the
     work before its environment goes; `row` is the whole row, for them. `timeout` is seconds of running time, None =
-    none. `report` takes a few words about what the rollout is doing ("model", "tool terminal", "quota 12 s
+    none. `twin` is which of the rollouts with its prompt it is, from 1, in the order of the run; 0 where nobody needs
+    to know. `report` takes a few words about what the rollout is doing ("model", "tool terminal", "quota 12 s
     openrouter") whenever it advances.
     """
 
@@ -69,6 +71,7 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True):
     verifiers: tuple[Verifier, ...] = ()
     row: Mapping[str, Any] = {}
     timeout: float | None = None
+    twin: int = 0
     report: Callable[[str], None] = _ignore
 
 
@@ -103,7 +106,8 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     offered. `call_success` holds, by "position:index" of a call, what the tool itself said of its success; calls that
     are not in it are judged by their result. `started_at` is seconds since the epoch, `duration` seconds. `partial`
     says that invalid calls in a row ended it. `calls` counts the calls of the whole tree, `denied` those of them that
-    were not allowed, by what they would have done. `scores` are those of the row's verifiers, in their order.
+    were not allowed, by what they would have done. `scores` are those of the row's verifiers, in their order. `tape` is
+    what it got of a replay, on its way from one process to another; it stands in no record.
     """
 
     state: RolloutState
@@ -122,6 +126,7 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     calls: int = 0
     denied: dict[str, int] = {}
     scores: tuple[CheckScore, ...] = ()
+    tape: TapeShare | None = None
 
 
 class Engine(Protocol):
@@ -139,6 +144,10 @@ class Engine(Protocol):
     @property
     def toolsets(self) -> Mapping[str, tuple[str, ...]]:
         """The toolsets there are, with the names of their tools."""
+
+    @property
+    def taped(self) -> bool:
+        """Whether rollouts are recorded or replayed, and so are told which of those with their prompt they are."""
 
     async def run(self, request: RolloutRequest) -> RolloutResult:
         """Carry one rollout out, or go on with it. Failures come back as a result; cancellation stops it and its

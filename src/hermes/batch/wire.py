@@ -45,7 +45,8 @@ class Begin(_Message, frozen=True, kw_only=True, tag="begin"):
     """The first line: which of the processes it is, and what it opens its engine with.
 
     With `away` it works for the run of this id from another machine: `carried` are settings and keys in the place of
-    those of a home, and `journal` is the one that the process before it had.
+    those of a home, and `journal` is the one that the process before it had. `record` is the cassette of which it
+    writes a piece, `replay` the one from which it answers.
     """
 
     number: int
@@ -55,6 +56,8 @@ class Begin(_Message, frozen=True, kw_only=True, tag="begin"):
     away: str = ""
     carried: Mapping[str, Any] = {}
     journal: str = ""
+    record: str = ""
+    replay: str = ""
 
 
 class Run(_Message, frozen=True, kw_only=True, tag="run"):

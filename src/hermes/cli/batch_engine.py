@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import msgspec
 
 from hermes.batch.announcing import announced
@@ -18,6 +20,7 @@ from hermes.batch.link import pipes
 from hermes.batch.processes import open_processes
 from hermes.batch.ray_cluster import OpenCluster, open_cluster
 from hermes.batch.rollout import Engine
+from hermes.batch.row_tape import RowTape
 from hermes.batch.settings import LOCAL, BatchSettings, check_routing
 from hermes.batch.wire import Begin
 from hermes.chat.notes import describe_source
@@ -35,8 +38,12 @@ from hermes.credentials import is_local
 from hermes.credentials.redact import Redactor
 from hermes.providers.catalog import Catalog
 from hermes.runtime.budgets import unknown_price
+from hermes.runtime.cassette_pieces import JoinedCassette, new_piece
+from hermes.runtime.recording import recorded_words
+from hermes.runtime.replay_account import ReplayAccount
 from hermes.runtime.runtime import tune_interpreter
 from hermes.runtime.spec import ModelChoice
+from hermes.runtime.taping import TapeShare
 
 __all__ = ["BatchEngine"]
 
@@ -98,7 +105,7 @@ class BatchEngine:
             keys=sources.keys,
             variables=sources.variables,
             secrets=sources.secrets(),
-            record=self._file,
+            record=self._piece(),
             replay=self._cassette,
             yolo=self._options.yolo,
             journal=self.journal(settings),
@@ -115,14 +122,22 @@ class BatchEngine:
                     choice=ModelChoice(name=endpoint.model, provider=endpoint.provider, base_url=endpoint.base_url),
                     ceiling=select_toolsets(configuration, assembly.runtime.registry).names,
                     recovery=assembly.recovery,
+                    tape=RowTape(assembly.tape, shared=self._number is not None) if assembly.tape is not None else None,
                 )
                 if settings.max_cost is not None:
                     _see_price(assembly, settings.max_cost)
                 await engine.look()
+                if self._file is not None:
+                    engine.keep_only(())  # a recording holds rollouts whole: what a dead process began, begins anew
                 yield engine
-                self.strayed = tell_tape(assembly.tape, self._say)
+                if self._number is None:
+                    self.strayed = tell_tape(assembly.tape, self._say)
             finally:
                 self._assembly = None
+
+    def _piece(self) -> Path | None:
+        """Where this process records: to the file itself, or to a piece of it."""
+        return self._file if self._file is None or self._number is None else new_piece(self._file, self._number)
 
     def journal(self, settings: BatchSettings) -> Path:
         """What the half-done rollouts of this process go on from."""
@@ -131,8 +146,6 @@ class BatchEngine:
 
     @asynccontextmanager
     async def _processes(self, settings: BatchSettings) -> AsyncIterator[Engine]:
-        if self._file is not None or self._cassette is not None:
-            raise UsageError("--record and --replay need one process of this machine: no --processes, no --executor.")
         redact = Redactor(self._sources(self._options).secrets()).json_bytes
         if settings.executor != LOCAL:
             async with self._nodes(settings, redact) as engine:
@@ -143,9 +156,36 @@ class BatchEngine:
             self._say(f"{len(more)} processes more than asked for, until they end what earlier ones left half-done")
         begins = [self._begin(number, settings) for number in (*range(settings.processes), *more)]
         connects = [pipes([sys.executable, "-m", "hermes.cli.batch_worker"])] * len(begins)
-        wanted = settings.processes
-        async with open_processes(begins, connects, say=self._say, redact=redact, lasting=wanted) as engine:
+        lasting = settings.processes
+        async with (
+            self._taped() as tape,
+            open_processes(begins, connects, say=self._say, redact=redact, lasting=lasting, tape=tape) as engine,
+        ):
             yield engine
+
+    @asynccontextmanager
+    async def _taped(self) -> AsyncIterator[Callable[[TapeShare], None] | None]:
+        """What takes the shares of a replay that several processes carry out; None where there is no tape. Recorded
+        pieces are joined at the end.
+
+        Raises:
+            UsageError: there can be no such file.
+            OperatorError: at the end: the recording could not be written.
+        """
+        if self._file is not None:
+            joined = await anyio.to_thread.run_sync(JoinedCassette, self._file)
+            try:
+                yield lambda share: None
+            finally:
+                with anyio.CancelScope(shield=True):
+                    replies, calls = await anyio.to_thread.run_sync(joined.close)
+            self._say(recorded_words(replies, calls, self._file))
+        elif self._cassette is not None:
+            account = ReplayAccount(self._cassette)
+            yield account.add
+            self.strayed = tell_tape(account, self._say)
+        else:
+            yield None
 
     def _begin(self, number: int, settings: BatchSettings, away: str = "", carried: Carried | None = None) -> Begin:
         return Begin(
@@ -155,11 +195,19 @@ class BatchEngine:
             options=msgspec.structs.asdict(self._options),
             away=away,
             carried=msgspec.to_builtins(carried) if carried is not None else {},
+            record=str(self._file or ""),
+            replay=str(self._cassette.path.absolute()) if self._cassette is not None else "",
         )
 
     @asynccontextmanager
     async def _nodes(self, settings: BatchSettings, redact: Callable[[bytes], bytes]) -> AsyncIterator[Engine]:
         """The engine of a run whose rollouts are carried out on the nodes of a Ray cluster."""
+        if self._file is not None or self._cassette is not None:
+            raise UsageError(
+                f"--{'record' if self._file is not None else 'replay'} and --executor={settings.executor} exclude each "
+                "other: the processes of a recording share a file, and the nodes of a cluster share none. "
+                "--processes=N carries it out in N processes of this machine."
+            )
         sources = self._sources(msgspec.structs.replace(self._options, model=settings.model or self._options.model))
         sources.loaded.require()
         if settings.api_key:

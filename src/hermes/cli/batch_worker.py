@@ -148,7 +148,9 @@ async def _serve(out: _Outbox) -> None:
         if begin.away:
             await _serve_away(begin, settings, options, lines, out)
             return
-        opener = BatchEngine(options, Path(begin.data_dir), number=begin.number)
+        opener = BatchEngine(
+            options, Path(begin.data_dir), number=begin.number, record=begin.record, replay=begin.replay
+        )
         held = await anyio.to_thread.run_sync(_take_place, opener.journal(settings))
         opener.announce(lambda text: out.put(wire.Said(text=text)))
         async with opener.open(settings) as engine:

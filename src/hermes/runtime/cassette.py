@@ -3,7 +3,7 @@
 JSON lines. The first is the header; each other one is a task, a reply, a call or the end of a task. Tasks are named by
 their place in the tree and never by their ids, which are new in every run: a root by the digest of its goal, a child by
 its parent, the round and the call that made it, and its place among those of that call. `seq` and `asked` number what
-happened in one process in the order in which it happened.
+happened in one process in the order in which it happened; a tree is of one process, whichever else are in the file.
 
 A file is written beside its place and put there whole, at the end. This module knows the format; what is kept and given
 again when is decided in `recording.py` and `replaying.py`.
@@ -34,10 +34,13 @@ __all__ = [
     "CassetteFile",
     "EndLine",
     "Header",
+    "Line",
     "RemarkLine",
     "ReplyLine",
     "RequestShape",
     "TaskLine",
+    "open_part",
+    "part_of",
     "read_cassette",
 ]
 
@@ -201,6 +204,33 @@ def _add(cassette: Cassette, line: Line, number: int) -> None:
         raise UsageError(f"{cassette.path}:{number}: this entry of {line.task} stands there twice. Record it anew.")
 
 
+def part_of(path: Path) -> Path:
+    """Where a cassette stands while it is written."""
+    return path.with_name(path.name + ".part")
+
+
+def open_part(path: Path) -> BinaryIO:
+    """Open the empty file that becomes the cassette `path`, locked for as long as it is open.
+
+    Raises:
+        UsageError: there can be no such file, or another process is recording to it.
+    """
+    try:
+        if path.is_dir():
+            raise UsageError(f"--record {path} is a folder. Name a file.")
+        descriptor = os.open(part_of(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"the recording {path} cannot be written: {error.strerror}.") from None
+    file = os.fdopen(descriptor, "wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise UsageError(f"another process is recording to {path}. Name another file.") from None
+    file.truncate(0)  # left by a process that was killed
+    return file
+
+
 class CassetteFile:
     """A cassette that is being written, by a thread of its own. `redact` cleans each line.
 
@@ -212,29 +242,13 @@ class CassetteFile:
 
     def __init__(self, path: Path, redact: Callable[[bytes], bytes]) -> None:
         self.path = path
-        self._part = path.with_name(path.name + ".part")
+        self._part = part_of(path)
         self._redact = redact
-        self._file = self._opened()
-        self._lines: queue.SimpleQueue[Line | None] = queue.SimpleQueue()
+        self._file = open_part(path)
+        self._lines: queue.SimpleQueue[Line | threading.Event | None] = queue.SimpleQueue()
         self._trouble: OSError | None = None
         self._thread = threading.Thread(target=self._write, name="cassette", daemon=True)
         self._thread.start()
-
-    def _opened(self) -> BinaryIO:
-        try:
-            if self.path.is_dir():
-                raise UsageError(f"--record {self.path} is a folder. Name a file.")
-            descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise UsageError(f"the recording {self.path} cannot be written: {error.strerror}.") from None
-        file = os.fdopen(descriptor, "wb")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise UsageError(f"another process is recording to {self.path}. Name another file.") from None
-        file.truncate(0)  # left by a process that was killed
-        return file
 
     def put(self, line: Line) -> None:
         """Write a line soon; never waits."""
@@ -242,14 +256,37 @@ class CassetteFile:
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
-            if self._trouble is not None:
-                continue
             try:
-                self._file.write(self._redact(_encoded(line)) + b"\n")
-                if self._lines.empty():
+                if isinstance(line, threading.Event):
                     self._file.flush()
+                elif self._trouble is None:
+                    self._file.write(self._redact(_encoded(line)) + b"\n")
+                    if self._lines.empty():
+                        self._file.flush()
             except OSError as error:
-                self._trouble = error
+                self._trouble = self._trouble or error
+            if isinstance(line, threading.Event):
+                line.set()
+
+    def settle(self) -> None:
+        """Wait until every line so far is where the end of this process does not reach it. Blocks.
+
+        Raises:
+            OperatorError: the disk did not take it.
+        """
+        if self._file.closed:
+            return
+        written = threading.Event()
+        self._lines.put(written)
+        while not written.wait(1.0) and self._thread.is_alive():
+            pass  # a slow disk
+        if self._trouble is not None:
+            raise self._refused(self._trouble)
+
+    def _refused(self, error: OSError) -> OperatorError:
+        return OperatorError(
+            f"the recording {self.path} could not be written: {error.strerror}. What there is stands in {self._part}."
+        )
 
     def close(self) -> None:
         """Write what is left and put the file into its place. Blocks. Closing twice changes nothing.
@@ -268,10 +305,7 @@ class CassetteFile:
             os.fsync(self._file.fileno())
             self._part.replace(self.path)
         except OSError as error:
-            raise OperatorError(
-                f"the recording {self.path} could not be written: {error.strerror}. What there is stands in "
-                f"{self._part}."
-            ) from None
+            raise self._refused(error) from None
         finally:
             with suppress(OSError):  # what it could still say has been said
                 self._file.close()

@@ -7,6 +7,7 @@ when the cassette is replayed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,10 +19,10 @@ from hermes.core.model import Model, ModelRequest
 from hermes.core.tools import CallContext, Tool, ToolOutput
 from hermes.providers.recorded import KeptReply, Recorded
 from hermes.runtime.cassette import CallLine, CassetteFile, EndLine, Header, RemarkLine, ReplyLine, TaskLine
-from hermes.runtime.taping import Caller, Names, Shapes
+from hermes.runtime.taping import Caller, Names, Shapes, TapeShare
 from hermes.runtime.task import Task
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "recorded_words"]
 
 #: Letters of a goal that are kept, for people.
 GOAL = 200
@@ -32,7 +33,7 @@ class Recorder:
 
     def __init__(self, file: CassetteFile, names: Names, *, header: Header, live: Collection[str]) -> None:
         self._file = file
-        self._names = names
+        self.names = names
         self._live = live
         self._happened = 0
         self._began = anyio.current_time()
@@ -50,7 +51,7 @@ class Recorder:
 
     def model(self, task: Task, model: Model) -> Model:
         """The model of a task, listened to."""
-        name = self._names.of(task)
+        name = self.names.of(task)
         self._file.put(
             TaskLine(
                 task=name,
@@ -64,7 +65,7 @@ class Recorder:
                 profile=model.profile,
             )
         )
-        shapes = Shapes(task, self._names)
+        shapes = Shapes(task, self.names)
         return Recorded(model, lambda request: self._asked(name, model.name, shapes, request))
 
     def _asked(self, name: str, model: str, shapes: Shapes, request: ModelRequest) -> Callable[[KeptReply], None]:
@@ -87,7 +88,7 @@ class Recorder:
         async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
             if context.key.sub:  # a part of the call that made it, whose result is kept
                 return await guard(tool, arguments, context)
-            name, number, index = self._names.call(task, context.key)
+            name, number, index = self.names.call(task, context.key)
             asked, began = self._next(), anyio.current_time()
             output: ToolOutput | None = None
             problem: str | None = None
@@ -125,10 +126,10 @@ class Recorder:
 
     def hear(self, envelope: Envelope) -> None:
         """Name a task when it is queued, note its end and what it was told of its background commands."""
-        task = self._names.task(envelope.task_id)
+        task = self.names.task(envelope.task_id)
         if task is None:
             return
-        name, event = self._names.of(task), envelope.event
+        name, event = self.names.of(task), envelope.event
         if isinstance(event, TaskEnded):
             self._groups.pop(task.id, None)
             self._file.put(EndLine(task=name, seq=self._next(), state=event.state))
@@ -139,14 +140,26 @@ class Recorder:
         elif isinstance(event, TaskQueued) and event.group:
             self._groups[task.id] = event.group
 
+    def settle(self) -> None:
+        """See that what was kept so far stands in the file. Blocks."""
+        self._file.settle()
+
+    def share(self, task: Task) -> TapeShare | None:
+        """Nothing is replayed."""
+        return None
+
     def problems(self) -> Sequence[str]:
         """A recording has none."""
         return ()
 
     def summary(self) -> str:
         """What was kept."""
-        replies, calls = _count(self._replies, "reply", "replies"), _count(self._calls, "call", "calls")
-        return f"recorded {replies} and {calls} to {self._file.path}"
+        return recorded_words(self._replies, self._calls, self._file.path)
+
+
+def recorded_words(replies: int, calls: int, path: Path) -> str:
+    """What was kept, for a person."""
+    return f"recorded {_count(replies, 'reply', 'replies')} and {_count(calls, 'call', 'calls')} to {path}"
 
 
 def _count(number: int, one: str, many: str) -> str:

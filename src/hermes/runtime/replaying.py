@@ -24,7 +24,8 @@ from hermes.core.model import CallArguments, Delta, Model, ModelRequest, TextDel
 from hermes.core.tools import CallContext, Tool, ToolOutput
 from hermes.providers.recorded import KeptReply, Replayed
 from hermes.runtime.cassette import CallLine, Cassette, ReplyLine, RequestShape, TaskLine
-from hermes.runtime.taping import IDS, Caller, Names, Shapes, differences
+from hermes.runtime.replay_account import ReplayAccount, entries
+from hermes.runtime.taping import IDS, Caller, Names, Shapes, TapeShare, differences, root_of
 from hermes.runtime.task import Task
 
 __all__ = ["Player", "cassette_model"]
@@ -33,8 +34,6 @@ __all__ = ["Player", "cassette_model"]
 PATIENCE = 5.0
 #: The same once something went otherwise than recorded: what is waited for may never come.
 BROKEN_PATIENCE = 0.2
-#: Problems that are told one by one.
-TOLD = 20
 
 
 def cassette_model(cassette: Cassette) -> Model:
@@ -139,26 +138,26 @@ class Player:
 
     def __init__(self, cassette: Cassette, names: Names, *, live: Collection[str]) -> None:
         self._cassette = cassette
-        self._names = names
+        self.names = names
         self._live = live
         self._orders = _orders(cassette)
         self._turns: dict[str, int] = {}
         self._ends = _Ends(cassette, names, self._turns)
         self._ids: dict[str, str] = {}  # what was recorded → what it is called now
-        self._given: set[tuple[Any, ...]] = set()
-        self._wrong: dict[str, str] = {}  # the first thing that went otherwise, by task
+        self._account = ReplayAccount(cassette)
+        self._of = self._account.shown
         self._by_task: dict[str, list[ReplyLine | CallLine]] = {}
         self._trees: dict[str, list[str]] = {}
-        for line in _entries(cassette):
+        for line in entries(cassette):
             self._by_task.setdefault(line.task, []).append(line)
         for name in self._by_task:
-            self._trees.setdefault(_root(name), []).append(name)
+            self._trees.setdefault(root_of(name), []).append(name)
 
     # -- models -----------------------------------------------------------------------------------------------------
 
     def model(self, task: Task, model: Model) -> Model:
         """The recorded model of a task, which from now on hears of ends where it heard of them."""
-        name = self._names.of(task)
+        name = self.names.of(task)
         task.inbox.keep = partial(self._ends.keep, task)
         line = self._cassette.tasks.get(name)
         if line is None:
@@ -166,7 +165,7 @@ class Player:
         if line.choice != task.spec.model.name:
             what = f"the model asked for is {task.spec.model.name or 'none'}, not {line.choice or 'none'}"
             raise self._refused(name, f"{self._of(name)}: {what}")
-        shapes = Shapes(task, self._names)
+        shapes = Shapes(task, self.names)
         return Replayed(line.model, line.profile, self._answers(task, line, shapes))
 
     def _answers(self, task: Task, line: TaskLine, shapes: Shapes) -> Callable[[ModelRequest], Awaitable[KeptReply]]:
@@ -188,7 +187,7 @@ class Player:
         order.happened(line.asked)
         if not line.reply.cut:
             await order.reach(line.seq)
-        self._given.add((name, turn))
+        self._account.replied(name, turn)
         order.happened(line.seq)
         self._ends.release(task)
         now = self._translation(task, about)
@@ -203,7 +202,7 @@ class Player:
         """The calls of a task: from the cassette, but for those that work on the tree."""
 
         async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
-            key = self._names.call(task, context.key)
+            key = self.names.call(task, context.key)
             line = self._cassette.calls.get(key)
             try:
                 if tool.name in self._live:
@@ -224,7 +223,7 @@ class Player:
         """A call of a tool that works on the tree: made when its turn has come."""
         if line is None:
             return await make()
-        self._given.add(key)
+        self._account.called(key)
         order = self._order(key[0])
         await order.reach(line.asked)
         order.happened(line.asked)
@@ -240,7 +239,7 @@ class Player:
             what = f"{self._of(name)}: call {index + 1} of round {number} ({tool.name}) was not recorded; {was}"
             self._mark(name, what)
             raise ToolError(what)
-        self._given.add(key)
+        self._account.called(key)
         order = self._order(name)
         order.happened(line.asked)
         if line.cut:
@@ -258,10 +257,10 @@ class Player:
 
     def hear(self, envelope: Envelope) -> None:
         """Name a task when it is queued; at its end give up what it did not ask for."""
-        task = self._names.task(envelope.task_id)
+        task = self.names.task(envelope.task_id)
         if task is None:
             return
-        name, event = self._names.of(task), envelope.event
+        name, event = self.names.of(task), envelope.event
         if isinstance(event, TaskQueued):
             line = self._cassette.tasks.get(name)
             if line is not None:
@@ -273,8 +272,8 @@ class Player:
 
     def _give_up(self, name: str) -> None:
         order = self._order(name)
-        for other in self._trees.get(_root(name), ()):
-            if other == name or (other.startswith(f"{name}/") and not self._names.known(other)):
+        for other in self._trees.get(root_of(name), ()):
+            if other == name or (other.startswith(f"{name}/") and not self.names.known(other)):
                 for line in self._by_task[other]:
                     order.happened(line.asked)
                     order.happened(line.seq)
@@ -283,7 +282,7 @@ class Player:
                     order.happened(end.seq)
 
     def _order(self, name: str) -> _Order:
-        return self._orders.setdefault(_root(name), _Order((), {}))
+        return self._orders.setdefault(root_of(name), _Order((), {}))
 
     def _translation(self, task: Task, line: TaskLine) -> Callable[[str], str]:
         """Puts the ids and the folder of this run into a recorded text."""
@@ -299,17 +298,12 @@ class Player:
     # -- what went otherwise ----------------------------------------------------------------------------------------
 
     def _mark(self, name: str, what: str) -> None:
-        self._wrong.setdefault(name, what)
+        self._account.strayed(name, what)
         self._order(name).broken = True
 
     def _refused(self, name: str, what: str) -> ModelError:
         self._mark(name, what)
         return _mismatch(f"{self._cassette.path}: {what}")
-
-    def _of(self, name: str) -> str:
-        line = self._cassette.tasks.get(name)
-        goal = " ".join(line.goal.split())[:60] if line is not None else ""
-        return f'{name} ("{goal}")' if goal else name
 
     def _unknown(self, name: str, task: Task) -> str:
         roots = [line for line in self._cassette.tasks.values() if "/" not in line.task]
@@ -320,54 +314,31 @@ class Player:
         )
         return f"this was not recorded ({name}). What was: {goals}{', …' if len(roots) > 5 else ''}"
 
+    def settle(self) -> None:
+        """Nothing is kept."""
+
+    def share(self, task: Task) -> TapeShare:
+        """What the tree of a task without a parent got so far."""
+        return self._account.share(root_of(self.names.of(task)))
+
     def problems(self) -> Sequence[str]:
         """What went otherwise than recorded, and what nobody asked for."""
-        found = list(self._wrong.values())
-        wrong = {_root(name) for name in self._wrong}
-        if wrong <= set(self._trees):  # where another work was asked for, that none of this one was goes without saying
-            found += [self._unused(line) for line in _entries(self._cassette) if self._left(line, wrong)]
-        more = len(found) - TOLD
-        return [*found[:TOLD], *([f"and {more} more"] if more > 0 else [])]
-
-    def _left(self, line: ReplyLine | CallLine, wrong: Collection[str]) -> bool:
-        """Whether nobody asked for an entry that somebody had to ask for."""
-        if _root(line.task) in wrong:
-            return False
-        if isinstance(line, ReplyLine):
-            return not line.reply.cut and (line.task, line.turn) not in self._given
-        return not (line.cut or line.live) and (line.task, line.round, line.index) not in self._given
-
-    def _unused(self, line: ReplyLine | CallLine) -> str:
-        if isinstance(line, ReplyLine):
-            return f"{self._of(line.task)}: reply {line.turn} was recorded and never asked for"
-        return (
-            f"{self._of(line.task)}: call {line.index + 1} of round {line.round} ({line.tool}) was recorded and never "
-            "made"
-        )
+        return self._account.problems()
 
     def summary(self) -> str:
         """What was given."""
-        entries = len(self._cassette.replies) + len(self._cassette.calls)
-        return f"replayed {len(self._given)} of {entries} entries of {self._cassette.path}"
-
-
-def _entries(cassette: Cassette) -> list[ReplyLine | CallLine]:
-    return [*cassette.replies.values(), *cassette.calls.values()]
-
-
-def _root(name: str) -> str:
-    return name.partition("/")[0].partition("~")[0]
+        return self._account.summary()
 
 
 def _orders(cassette: Cassette) -> dict[str, _Order]:
     numbers: dict[str, list[int]] = {}
     seconds: dict[int, float] = {}
-    for line in _entries(cassette):
-        numbers.setdefault(_root(line.task), []).extend((line.asked, line.seq))
+    for line in entries(cassette):
+        numbers.setdefault(root_of(line.task), []).extend((line.asked, line.seq))
         if isinstance(line, CallLine) and line.live:
             seconds[line.seq] = line.seconds
     for end in cassette.ends.values():
-        numbers.setdefault(_root(end.task), []).append(end.seq)
+        numbers.setdefault(root_of(end.task), []).append(end.seq)
     return {root: _Order(found, seconds) for root, found in numbers.items()}
 
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from hermes.core.events import EntryAdded, Envelope, TaskEnded, TaskQueued
 from hermes.core.ids import PREFIX
 from hermes.core.messages import Assistant, Entry, Image, Interrupted, Notice, Steer, Summary, ToolResult, User
@@ -20,7 +22,7 @@ from hermes.core.tools import CallContext, Tool, ToolOutput
 from hermes.runtime.cassette import RequestShape
 from hermes.runtime.task import Task
 
-__all__ = ["HEARD", "IDS", "Caller", "Names", "Shapes", "Tape", "differences"]
+__all__ = ["HEARD", "IDS", "Caller", "Names", "Shapes", "Tape", "TapeShare", "differences", "root_of"]
 
 #: Ids of tasks and groups of them, wherever they stand in a text.
 IDS = re.compile(rf"\b(?:{'|'.join((*PREFIX.values(), 'deleg_'))})[0-9a-f]{{8}}\b")
@@ -34,8 +36,27 @@ HEARD = (TaskQueued, TaskEnded, EntryAdded)
 Caller = Callable[[Tool, Any, CallContext], Awaitable[ToolOutput]]
 
 
+class TapeShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the tasks of one tree got of a cassette: `replies` by task and turn, `calls` by task, round and index; and
+    the first thing that went otherwise in each task."""
+
+    replies: tuple[tuple[str, int], ...] = ()
+    calls: tuple[tuple[str, int, int], ...] = ()
+    wrong: dict[str, str] = {}
+
+
 class Tape(Protocol):
     """Stands between the tasks of a process and their models and tools."""
+
+    @property
+    def names(self) -> Names:
+        """What the tasks are called."""
+
+    def settle(self) -> None:
+        """See that what was kept so far outlives this process. Blocks. Raises OperatorError: the disk takes no more."""
+
+    def share(self, task: Task) -> TapeShare | None:
+        """What the tree of a task without a parent got so far; None where nothing is replayed."""
 
     def model(self, task: Task, model: Model) -> Model:
         """The model of a task in place of `model`. Raises ModelError for a task that the tape does not know."""
@@ -62,6 +83,12 @@ class Names:
         self._known: set[str] = set()
         self._taken: dict[str, int] = {}
         self._rounds: dict[str, dict[int, int]] = {}
+        self._places: dict[str, int] = {}
+
+    def place(self, session_id: str, number: int) -> None:
+        """Say before it starts that the first task of a session is number `number`, from 1, of those of its name: where
+        equal work is shared out among processes, or starts in any order, counting here would mix it up."""
+        self._places[session_id] = number
 
     def task(self, task_id: str) -> Task | None:
         """A task of this process."""
@@ -82,7 +109,8 @@ class Names:
     def _new(self, task: Task) -> str:
         parent = task.parent
         if parent is None:
-            return self._numbered(_root_name(task))
+            number = self._places.pop(task.scope.session_id, 0)
+            return _with_number(_root_name(task), number) if number else self._numbered(_root_name(task))
         above = self.of(parent)
         for (position, index), children in parent.spawned.items():
             if task in children:
@@ -92,7 +120,7 @@ class Names:
 
     def _numbered(self, name: str) -> str:
         count = self._taken[name] = self._taken.get(name, 0) + 1
-        return name if count == 1 else f"{name}.{count}"
+        return _with_number(name, count)
 
     def round(self, task: Task, position: int) -> int:
         """Which of the replies with calls stands at a position of a task's history, from 1. Positions themselves depend
@@ -108,6 +136,15 @@ class Names:
         """The name of a task by its id; its id where it is not of this process."""
         task = self._tasks.get(task_id)
         return self.of(task) if task is not None else "?"
+
+
+def _with_number(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}.{number}"
+
+
+def root_of(name: str) -> str:
+    """The name of the task without a parent in whose tree a task of this name stands."""
+    return name.partition("/")[0].partition("~")[0]
 
 
 def _root_name(task: Task) -> str:
