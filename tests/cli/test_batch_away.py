@@ -109,7 +109,10 @@ async def test_rows_come_from_elsewhere_with_their_folders_and_nothing_stays_the
         assert "planted" in said and str(bench.nodes.scratch) in said
         assert KEY not in said
     (failed,) = bench.desk.lines("failed.jsonl")
-    assert failed["reason"] == "environment_unavailable" and os.uname().nodename in str(failed)
+    assert failed["reason"] == "environment_unavailable"
+    nowhere = bench.desk.path / "nowhere"
+    assert f'on {os.uname().nodename}: the "cwd" of the row, {nowhere}, is no folder here' in str(failed["detail"])
+    assert not nowhere.exists() and failed["conversations"] == []
     assert bench.nodes.asked == [("cluster:1", 1)]
     assert sorted(path.name for path in source.iterdir()) == ["seed"]
     assert bench.nodes.left() == []

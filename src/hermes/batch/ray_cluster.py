@@ -36,8 +36,6 @@ ANSWERS = 30.0
 PLACED = 50.0
 #: Bytes handed over at once: what is larger, Ray keeps in memory that all of a node share, and may write to its disk.
 PIECE = 65_536
-#: Seconds that a process gets to end with its link.
-PATIENCE = 0.5
 #: Seconds that leaving the cluster may take.
 LEAVING = 1.0
 
@@ -181,12 +179,8 @@ async def _actor(ray: Any, head: _Head, node: str, say: Callable[[str], None], a
     try:
         await _check(ray, actor)
         await _of(ray, actor.start.remote())
-        listening = actor.listen.remote()
-        link = _Actor(ray, head, actor, say)
-        yield link
-        with anyio.CancelScope(shield=True), anyio.move_on_after(PATIENCE):
-            await link.close()
-        del listening
+        actor.listen.remote()
+        yield _Actor(ray, head, actor, say)
     finally:
         ray.kill(actor, no_restart=True)
 
