@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import Any
 
 import anyio
@@ -24,12 +23,19 @@ from hermes.providers.openai_chat import OpenAIChat
 from hermes.providers.pooled import Pooled
 from hermes.providers.retrying import Retrying
 from hermes.store.owner import take_ownership
+from tests.credentials.slow_time import SlowLoop, now
 
 SECRET = "sk-shared-0123456789"
 
 
+class SlowClock:
+    """The wall clock of slow time."""
+
+    now = staticmethod(now)
+
+
 class Counted(OpenAIChat):
-    """A model that notes when its provider accepted and refused, in seconds since the epoch."""
+    """A model that notes when its provider accepted and refused, in seconds of slow time."""
 
     accepted: list[float]
     refused: list[float]
@@ -38,9 +44,9 @@ class Counted(OpenAIChat):
         try:
             found = await super().send(request)
         except ModelError:
-            self.refused.append(time.time())
+            self.refused.append(now())
             raise
-        self.accepted.append(time.time())
+        self.accepted.append(now())
         return found
 
 
@@ -49,8 +55,9 @@ async def main(base_url: str, folder: str, tasks: int, turns: int) -> None:
     home.prepare(home.run_dir)
     key = Key(provider="p", base_url=base_url, secret=SECRET, source="key", variable="KEY")
     endpoint = KeyEndpoint(provider="p", base_url=base_url, api_key=SECRET, key_source="key", model="test-model")
-    pools, session, failed = KeyPools(Parts(loaded=load(home, {}), endpoint=endpoint, keys=(key,))), HttpSession(), 0
-    began = time.time()
+    parts = Parts(loaded=load(home, {}), endpoint=endpoint, keys=(key,), clock=SlowClock())
+    pools, session, failed = KeyPools(parts), HttpSession(), 0
+    began = now()
     make = Counted("test-model", Endpoint(base_url=base_url, api_key=SECRET), ModelProfile(), session)
     make.accepted, make.refused = [], []
     model: Model = Retrying(Pooled("test-model", ModelProfile(), pools.of(endpoint, start=START), lambda *_: make))
@@ -75,9 +82,10 @@ async def main(base_url: str, folder: str, tasks: int, turns: int) -> None:
                     asking.start_soon(task, number)
             group.cancel_scope.cancel()
     await session.close()
-    said = {"began": began, "ended": time.time(), "failed": failed, "accepted": make.accepted, "refused": make.refused}
+    said = {"began": began, "ended": now(), "failed": failed, "accepted": make.accepted, "refused": make.refused}
     print(json.dumps(said))
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    options = {"loop_factory": SlowLoop}
+    anyio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), backend_options=options)
