@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -87,8 +88,12 @@ def bench(tmp_path: Path) -> Bench:
 
 def workers() -> list[int]:
     """The processes that this one started to carry rollouts out."""
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text("ascii").split()
-    return [int(pid) for pid in children if b"batch_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = []
+    for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text("ascii").split():
+        with contextlib.suppress(OSError):  # another child that ended just now
+            if b"batch_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(int(pid))
+    return found
 
 
 @pytest.mark.anyio
