@@ -114,7 +114,7 @@ def test_interrupt_from_another_thread(tmp_path: Path) -> None:
     assert made.interrupt() is False
 
     def press() -> None:
-        asked.wait(10)
+        asked.wait(100)
         made.interrupt()
 
     presser = threading.Thread(target=press)
