@@ -17,7 +17,8 @@ from tests.delegation.family import answers, asked_by, child_of, family, told, u
 
 pytestmark = pytest.mark.anyio
 
-JOB = "sleep 0.3; echo built"
+#: Ends when the test lets it.
+JOB = "until test -e go; do sleep 0.01; done; echo built"
 
 
 def notices(request: ModelRequest, kind: str) -> list[str]:
@@ -32,9 +33,14 @@ async def test_a_child_is_entered_again_when_its_background_command_ends(tmp_pat
         child=[reply(calls=[job]), reply("it builds"), reply("it is built")],
     )
     async with open_lab(model, workspace=tmp_path) as lab:
-        await lab.ask("parent")
+        task = await lab.start("parent")
+        await until(lambda: len(asked_by(model, "child")) == 2 and model.in_flight == 0, 100)
         child = child_of(lab, "child")
-        assert child.result is not None and child.result.summary == "it is built" and child.result.elapsed >= 0.3
+        await anyio.wait_all_tasks_blocked()
+        assert not child.ended and not child.ending, "it does not end before its command"
+        (tmp_path / "go").touch()
+        await lab.runtime.result(task)
+        assert child.result is not None and child.result.summary == "it is built"
     model.assert_complete()
     started, last = answers(asked_by(model, "child")[1])[0], asked_by(model, "child")[-1]
     assert "You are told when it ends" in started["note"]
@@ -51,6 +57,7 @@ async def test_an_idle_conversation_hears_of_a_command_that_ended(tmp_path: Path
     async with open_lab(model, workspace=tmp_path) as lab:
         session = await lab.converse()
         assert (await session.exchange("build")).text == "on it"
+        (tmp_path / "go").touch()
         await until(lambda: session.task.outcome is not None and session.task.outcome.text == "broken", 100)
         await session.close()
     (notice,) = notices(model.requests[-1], "process")

@@ -22,7 +22,7 @@ from hermes.runtime.replaying import PATIENCE
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import Lab, open_lab
 from hermes.testing.scripted import EndlessModel, ScriptedModel, Step, call, first_user_text, hang, reply
-from tests.delegation.family import answers, family
+from tests.delegation.family import answers, asked_by, family, until
 
 NOBODY = ScriptedModel("nobody", [])
 SETTINGS = {"delegation.max_spawn_depth": 3}
@@ -272,14 +272,19 @@ async def test_a_check_of_the_answer_is_replayed_and_not_run(virtual_clock: Virt
 
 @pytest.mark.anyio
 async def test_what_a_background_command_told_is_told_again_and_nothing_runs(tmp_path: Path) -> None:
-    job = call("terminal", command="touch made; echo built", background=True, notify_on_complete=True)
+    command = "touch made; until test -e go; do sleep 0.01; done; echo built"
+    job = call("terminal", command=command, background=True, notify_on_complete=True)
     model = family(
         [reply(calls=[call("delegate_task", goal="child")]), reply("read")],
         child=[reply(calls=[job]), reply("it builds"), reply("it is built")],
     )
     async with open_lab(model, workspace=tmp_path, record=tmp_path / "tape.jsonl") as lab:
-        await lab.ask("parent")
+        task = await lab.start("parent")
+        await until(lambda: len(asked_by(model, "child")) == 2 and model.in_flight == 0, 100)
+        (tmp_path / "go").touch()
+        await lab.runtime.result(task)
         told = story(lab)
+    model.assert_complete()
     assert any("notice process" in line for line in told)
     (tmp_path / "made").unlink()
     cassette = await anyio.to_thread.run_sync(read_cassette, tmp_path / "tape.jsonl")
