@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import select
 import signal
 import sqlite3
 import subprocess
@@ -91,11 +92,15 @@ class Place(Program):
         log = self.home / "logs" / "host.log"
         pytest.fail(f"never came: {what}\n{log.read_text() if log.exists() else 'no log'}")
 
-    def in_the_middle(self) -> None:
-        """Part one has ended, part two waits for the model."""
-        asked = self.server.requests
-        self.until(lambda: any(r.first_user.startswith("part two") for r in asked), "part two")
-        self.until(lambda: self.state("part one") == "completed", "the end of part one")
+    def in_the_middle(self, terminal: int | None = None) -> None:
+        """Part one has ended, part two waits for the model. What is printed on a terminal is read away meanwhile."""
+
+        def so() -> bool:
+            while terminal is not None and select.select([terminal], [], [], 0)[0]:
+                os.read(terminal, 65_536)
+            return bool(self.asked("part two")) and self.state("part one") == "completed"
+
+        self.until(so, "part two, and the end of part one")
 
     def asked(self, goal: str) -> int:
         return sum(request.first_user.startswith(goal) for request in self.server.requests)
@@ -118,7 +123,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 @contextmanager
 def on_a_terminal(place: Place, *args: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A program whose controlling terminal is a new one; what it prints is read away. Yields it and the master side."""
+    """A program whose controlling terminal is a new one. Yields it and the master side, which has to be read: once it
+    is full, whoever writes there waits."""
     master, slave = pty.openpty()
 
     def take() -> None:
@@ -161,7 +167,7 @@ def test_a_lost_terminal_costs_nothing(place: Place, interactive: bool) -> None:
             while b"/help lists" not in seen:
                 seen += os.read(master, 65_536)
             os.write(master, b"root\r")
-        place.in_the_middle()
+        place.in_the_middle(master)
         place.model.held = False
         os.close(master)
         assert process.wait(PATIENCE) == 143
@@ -179,7 +185,7 @@ def test_a_lost_terminal_costs_nothing(place: Place, interactive: bool) -> None:
 def test_a_lost_terminal_stops_the_work_where_that_is_wanted(place: Place) -> None:
     place.configure("runtime: {on_hangup: stop}\n")
     with on_a_terminal(place, "chat", "-q", "root") as (process, master):
-        place.in_the_middle()
+        place.in_the_middle(master)
         os.close(master)
         assert process.wait(PATIENCE) == 143
     assert place.tasks()["part two"]["status"] == "suspended" and not host_alive(place.home)
