@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+import msgspec
 import pytest
 
 from hermes.batch import wire
@@ -17,6 +18,7 @@ from hermes.batch.processes import ProcessEngine, open_processes
 from hermes.batch.rollout import RolloutRequest
 from hermes.core.errors import OperatorError, UsageError
 from hermes.core.model import ModelProfile
+from hermes.runtime.taping import TapeShare
 from tests.batch.fakes import TOOLSETS, answered
 
 pytestmark = pytest.mark.anyio
@@ -32,6 +34,7 @@ class Life:
         self.begin: wire.Begin | None = None
         self.heard: list[wire.ToWorker] = []
         self.closed = False
+        self.closing = 0.0  # seconds that it takes to end
         self.toolsets = dict(TOOLSETS)
         self._answer = answer
         self._begun = begun
@@ -76,6 +79,7 @@ class Life:
 
     async def close(self) -> None:
         self.closed = True
+        await anyio.sleep(self.closing)
         self.die()
 
     def drop(self) -> None:
@@ -108,10 +112,14 @@ class Places:
         return start
 
     @asynccontextmanager
-    async def engine(self, count: int = 2, lasting: int | None = None) -> AsyncIterator[ProcessEngine]:
+    async def engine(
+        self, count: int = 2, lasting: int | None = None, tape: Callable[[TapeShare], None] | None = None
+    ) -> AsyncIterator[ProcessEngine]:
         begins = [wire.Begin(number=n, data_dir="", settings={}, options={}) for n in range(count)]
         connects = [self.connect(number) for number in range(count)]
-        async with open_processes(begins, connects, say=self.said.append, redact=bytes, lasting=lasting) as engine:
+        async with open_processes(
+            begins, connects, say=self.said.append, redact=bytes, lasting=lasting, tape=tape
+        ) as engine:
             yield engine
 
 
@@ -237,6 +245,16 @@ async def test_a_process_hears_of_every_settled_record_before_it_ends(virtual_cl
     assert all(life.closed for life in places.lives)
 
 
+async def test_many_processes_end_as_fast_as_one(virtual_clock: object) -> None:
+    places = Places()
+    async with places.engine(count=24):
+        for life in places.lives:
+            life.closing = 0.2
+        began = anyio.current_time()
+    assert anyio.current_time() - began == pytest.approx(0.2)
+    assert all(life.closed for life in places.lives)
+
+
 async def test_who_has_begun_a_rollout_goes_on_with_it(virtual_clock: object) -> None:
     places = Places()
     places.begun[1] = (session_name("old", 1),)
@@ -256,6 +274,21 @@ async def test_a_cancelled_rollout_is_stopped_where_it_runs(virtual_clock: objec
             await engine.run(request("r"))
         assert scope.cancelled_caught
     assert any(isinstance(message, wire.Cancel) for message in places.lives[0].heard)
+
+
+async def test_what_a_rollout_got_of_a_replay_is_added_up_and_stands_in_no_result(virtual_clock: object) -> None:
+    share = TapeShare(replies=(("row:a", 1),), calls=(("row:a", 1, 0),), wrong={"row:a": "otherwise"})
+
+    async def answer(life: Life, message: wire.Run) -> None:
+        result = answered(wire.request_of(message).prompt)
+        life.say(wire.Done(id=message.id, result=msgspec.structs.replace(result, tape=share)))
+
+    places = Places(answer)
+    shares: list[TapeShare] = []
+    async with places.engine(tape=shares.append) as engine:
+        assert engine.taped
+        result = await engine.run(request("r"))
+    assert shares == [share] and result.tape is None
 
 
 async def test_processes_whose_tools_differ_carry_out_nothing(virtual_clock: object) -> None:

@@ -82,6 +82,17 @@ async def test_equal_prompts_are_rows_of_their_own_also_after_a_stop(desk: Desk)
     assert [row["prompt_index"] for row in desk.lines("trajectories.jsonl")] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("taped", [False, True])
+async def test_rollouts_of_one_prompt_are_numbered_in_their_order_where_they_are_taped(desk: Desk, taped: bool) -> None:
+    desk.dataset([{"prompt": "same"}, {"prompt": "other"}, {"prompt": "same", "id": 7}, {"prompt": "same"}])
+    engine = FakeEngine()
+    engine.taped = taped
+    assert await desk.start(engine, num_workers=8, rollouts_per_prompt=2) == 0
+    found = sorted((request.index, request.rollout, request.twin) for request in engine.requests)
+    twins = [1, 2, 1, 2, 3, 4, 5, 6] if taped else [0] * 8
+    assert found == [(place // 2, place % 2, twin) for place, twin in enumerate(twins)]
+
+
 @pytest.mark.fault("B100")
 async def test_rejected_rows_are_kept_apart_and_never_paid_again(desk: Desk) -> None:
     desk.dataset(prompts(10))

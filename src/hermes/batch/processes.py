@@ -220,13 +220,17 @@ async def open_processes(
             with anyio.CancelScope(shield=True), anyio.move_on_after(END_GRACE):
                 if engine is not None:
                     await engine.flush()
-                for worker in workers:
-                    await worker.close()
-                for worker in workers:
-                    await worker.gone.wait()
+                async with anyio.create_task_group() as closing:
+                    for worker in workers:
+                        closing.start_soon(_end, worker)
             group.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def _end(worker: Place) -> None:
+    await worker.close()
+    await worker.gone.wait()
 
 
 def _nobody(text: str) -> None:
