@@ -39,6 +39,8 @@ CALL_KEY = "HERMES_CALL_KEY"
 DEPTH = "HERMES_DEPTH"
 
 _CHUNK = 65536
+#: Seconds that what was killed may take to go: on a busy machine it waits for its turn on a processor.
+_KILLED_WITHIN = 5.0
 
 
 class Spawned(NamedTuple):
@@ -226,7 +228,7 @@ class ProcessGroup:
         if self._gone_within(grace):
             return True
         _signal_group(self.pid, signal.SIGKILL)
-        return self._gone_within(1.0)
+        return self._gone_within(_KILLED_WITHIN)
 
     def _alive(self) -> bool:
         return not self._reap() or (_group_exists(self.pid) and bool(group_members(self.pid)))
@@ -327,8 +329,8 @@ def processes_with(name: str, prefix: str) -> list[int]:
 
 
 def end_escaped(prefix: str) -> None:
-    """Kill what left its group and still carries a call key beginning with `prefix` (blocking, at most a second)."""
-    deadline = time.monotonic() + 1.0
+    """Kill what left its group and still carries a call key beginning with `prefix` (blocking, bounded)."""
+    deadline = time.monotonic() + _KILLED_WITHIN
     while (found := processes_of_call(prefix)) and time.monotonic() < deadline:
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -359,7 +361,7 @@ def end_all(remaining: Callable[[], set[int]], grace: float = 2.0) -> int:
     `remaining` finds those that are still there, and may find new ones.
     """
     seen: set[int] = set()
-    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 1.0)):
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _KILLED_WITHIN)):
         signalled: set[int] = set()
         deadline = time.monotonic() + seconds
         while True:
