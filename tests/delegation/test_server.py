@@ -215,6 +215,7 @@ class Crowd:
         return reply(calls=[call("todo", todos=[])])
 
 
+@pytest.mark.timeout(600)
 async def test_a_crowd_of_children_blocks_nobody(tmp_path: Path) -> None:
     script = Crowd()
     server = ProviderServer(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -207,6 +208,7 @@ class BoardMachine(RuleBasedStateMachine):
                 assert run.outcome is None or run.outcome in OUTCOMES
 
 
+@pytest.mark.timeout(600)  # ten seconds of work, which a busy machine does in minutes
 class TestBoard(BoardMachine.TestCase):  # type: ignore[misc, name-defined]
     settings = settings(
         max_examples=25,

@@ -342,6 +342,7 @@ def _with_goal(spec: TaskSpec, plan: str) -> TaskSpec:
     return msgspec.structs.replace(spec, goal=(Text(plan),), label=plan)
 
 
+@pytest.mark.timeout(600)  # ten seconds of work, which a busy machine does in minutes
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_whatever_happens_in_whatever_order(tmp_path: Path) -> None:
     class Bound(SupervisorMachine):
