@@ -58,7 +58,11 @@ async def test_what_names_no_file_is_a_word(folder: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("picture.png", "it is no text"), ("latin.txt", "it is no text"), ("home/.env", "keys are kept in")],
+    [
+        ("picture.png", "looks at pictures is not known"),
+        ("latin.txt", "it is no text"),
+        ("home/.env", "keys are kept in"),
+    ],
 )
 async def test_what_cannot_be_sent_is_said(folder: Path, name: str, why: str) -> None:
     found = await of(f"see @{name}", folder)

@@ -1,10 +1,12 @@
 """Files that a message names with `@path`: their text goes along with it, so that nobody has to ask the model to look.
 
-A name without a file stays what it is, a word. Pictures and other data are not sent; nothing is changed or executed.
+Pictures go along as pictures where the model looks at them. A name without a file stays what it is, a word; other data
+is not sent, and nothing is changed or executed.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import stat
@@ -15,11 +17,20 @@ import msgspec
 
 from hermes.chat.render import one_line, size_text
 from hermes.core.markers import defused
+from hermes.core.messages import Content, Image, Text
 
-__all__ = ["Attached", "attached", "without_files"]
+__all__ = ["Attached", "Sight", "attached", "without_files"]
 
 #: Characters of one file and of all files of a message that go along, and files that are looked at.
 MOST_FILE, MOST_TOGETHER, MOST_FILES = 60_000, 200_000, 20
+#: Bytes of one picture, which providers take up to 5 MB of as text, and of all pictures of a message.
+MOST_PICTURE, MOST_PICTURES = 3_750_000, 12_000_000
+#: How the kinds of pictures begin that every format takes.
+_PICTURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif",
+}  # fmt: skip
+#: A dot of a name, where the dots of a key stand between sections.
+_LITERAL = "\\."
 #: A name after `@` at the beginning of a word, bare or in quotes.
 _NAMED = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|'([^'\n]+)'|(\S+))")
 #: What ends a sentence and no name.
@@ -32,14 +43,42 @@ class Attached(msgspec.Struct, frozen=True):
 
     text: str
     notes: tuple[str, ...] = ()
+    pictures: tuple[Image, ...] = ()
+
+    @property
+    def content(self) -> Content:
+        """The whole message: what was written, its files, its pictures."""
+        said = without_files(self.text)
+        return (*(Text(part) for part in (said, self.text[len(said) :]) if part), *self.pictures)
 
 
-async def attached(text: str, folder: str, redact: Callable[[str], str], *, private: str, workspaces: str) -> Attached:
-    """`text` with the files of `folder` that it names. Nothing under `private`, where keys are kept, is sent but from
-    its `workspaces`, which hold work; other secrets that are known are replaced by `redact`."""
+class Sight(msgspec.Struct, frozen=True):
+    """Whether the model of this name looks at pictures; None where that is not known."""
+
+    model: str = ""
+    images: bool | None = None
+
+    @property
+    def refusal(self) -> str:
+        """Why no picture goes to it, empty where one may."""
+        if self.images:
+            return ""
+        name = self.model or "this model"
+        if self.images is False:
+            return f"{name} looks at no pictures"
+        key = f"models.{name.replace('.', _LITERAL)}.images"
+        return f"whether {name} looks at pictures is not known; if it does: hermes config set '{key}' true"
+
+
+async def attached(
+    text: str, folder: str, redact: Callable[[str], str], *, private: str, workspaces: str, sight: Sight | None = None
+) -> Attached:
+    """`text` with the files of `folder` that it names, pictures by what `sight` says of the model. Nothing under
+    `private`, where keys are kept, is sent but from its `workspaces`, which hold work; other secrets that are known are
+    replaced by `redact`."""
     if "@" not in text:
         return Attached(text)
-    return await anyio.to_thread.run_sync(_attached, text, folder, redact, (private, workspaces))
+    return await anyio.to_thread.run_sync(_attached, text, folder, redact, (private, workspaces), sight or Sight())
 
 
 def without_files(text: str) -> str:
@@ -47,44 +86,85 @@ def without_files(text: str) -> str:
     return text.partition(_BEGINNING)[0]
 
 
-def _attached(text: str, folder: str, redact: Callable[[str], str], closed: tuple[str, str]) -> Attached:
-    parts, sent, notes, room = [text], list[str](), list[str](), MOST_TOGETHER
-    private, workspaces = closed
+def _attached(text: str, folder: str, redact: Callable[[str], str], closed: tuple[str, str], sight: Sight) -> Attached:
+    message = _Message(text, redact, sight)
     named = _files(text, folder)
     for name, path in named[:MOST_FILES]:
         shown = one_line(name, 80)
-        if _inside(path, private) and not _inside(path, workspaces):
-            notes.append(f"! {shown} was not sent: keys are kept in {private}")
-            continue
-        if not _inside(path, folder):  # what others wrote may be pasted, and name anything
-            notes.append(f"! {shown} was not sent: it is not in {folder}. Its name is; the tools of the model may look")
-            continue
-        try:
-            found, size = _read(path)
-        except OSError as error:
-            notes.append(f"! {shown} was not sent: {error.strerror or error}")
-            continue
-        if found is None:
-            notes.append(
-                f"! {shown} was not sent: it is no text ({size_text(size)}). Its name is; the tools of the model may "
-                "look at it"
-            )
-            continue
-        if room <= 0:
-            notes.append(f"! {shown} was not sent: the files before it have {MOST_TOGETHER} characters already")
-            continue
-        found = defused(redact(found))
-        whole = size <= 4 * MOST_FILE and len(found) <= min(MOST_FILE, room)
-        found = found[: min(MOST_FILE, room)]
-        room -= len(found)
-        cut = "" if whole else f"\n[the first {len(found)} characters of {size_text(size)}; read_file shows the rest]"
-        parts.append(f'{_BEGINNING}{name}">\n{found}{cut}\n</attached-file>')
-        lines = found.count("\n") + (not found.endswith("\n"))
-        sent.append(f"{shown} ({lines} line{'' if lines == 1 else 's'}{'' if whole else ', its beginning'})")
+        if _inside(path, closed[0]) and not _inside(path, closed[1]):
+            message.left_out(shown, f"keys are kept in {closed[0]}")
+        elif not _inside(path, folder):  # what others wrote may be pasted, and name anything
+            message.left_out(shown, f"it is not in {folder}. Its name is; the tools of the model may look")
+        else:
+            try:
+                kind = _picture(path)
+                message.show(shown, path, kind) if kind else message.quote(shown, name, path)
+            except OSError as error:
+                message.left_out(shown, error.strerror or str(error))
     if len(named) > MOST_FILES:
-        notes.append(f"! only the first {MOST_FILES} files that are named are sent, not {one_line(named[-1][0], 80)}")
-    said = [f"attached: {', '.join(sent)}"] if sent else []
-    return Attached("".join(parts), (*said, *notes))
+        message.notes.append(
+            f"! only the first {MOST_FILES} files that are named are sent, not {one_line(named[-1][0], 80)}"
+        )
+    said = [f"attached: {', '.join(message.sent)}"] if message.sent else []
+    return Attached("".join(message.parts), (*said, *message.notes), tuple(message.pictures))
+
+
+class _Message:
+    """A message that files join, and what is said of each."""
+
+    def __init__(self, text: str, redact: Callable[[str], str], sight: Sight) -> None:
+        self.parts, self.sent, self.notes = [text], list[str](), list[str]()
+        self.pictures: list[Image] = []
+        self._redact, self._sight = redact, sight
+        self._room, self._sight_room = MOST_TOGETHER, MOST_PICTURES
+
+    def left_out(self, shown: str, why: str) -> None:
+        self.notes.append(f"! {shown} was not sent: {why}")
+
+    def quote(self, shown: str, name: str, path: str) -> None:
+        """Let the text of a file go along."""
+        found, size = _read(path)
+        if found is None:
+            why = f"it is no text ({size_text(size)}). Its name is; the tools of the model may look at it"
+            self.left_out(shown, why)
+            return
+        if self._room <= 0:
+            self.left_out(shown, f"the files before it have {MOST_TOGETHER} characters already")
+            return
+        found = defused(self._redact(found))
+        most = min(MOST_FILE, self._room)
+        whole = size <= 4 * MOST_FILE and len(found) <= most
+        found = found[:most]
+        self._room -= len(found)
+        cut = "" if whole else f"\n[the first {len(found)} characters of {size_text(size)}; read_file shows the rest]"
+        self.parts.append(f'{_BEGINNING}{name}">\n{found}{cut}\n</attached-file>')
+        lines = found.count("\n") + (not found.endswith("\n"))
+        self.sent.append(f"{shown} ({lines} line{'' if lines == 1 else 's'}{'' if whole else ', its beginning'})")
+
+    def show(self, shown: str, path: str, kind: str) -> None:
+        """Let a picture go along."""
+        size = os.stat(path).st_size
+        if why := self._sight.refusal:
+            self.left_out(shown, why)
+        elif size > MOST_PICTURE:
+            self.left_out(shown, f"it has {size_text(size)}, and a picture may have {size_text(MOST_PICTURE)}")
+        elif size > self._sight_room:
+            self.left_out(shown, f"the pictures of one message may have {size_text(MOST_PICTURES)} together")
+        else:
+            with open(path, "rb") as stream:
+                data = stream.read(MOST_PICTURE)
+            self._sight_room -= len(data)
+            self.pictures.append(Image(media_type=kind, data=base64.b64encode(data).decode("ascii")))
+            self.sent.append(f"{shown} (picture, {size_text(len(data))})")
+
+
+def _picture(path: str) -> str:
+    """The kind of a picture by how it begins, empty for another file."""
+    with open(path, "rb") as stream:
+        head = stream.read(16)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for beginning, kind in _PICTURES.items() if head.startswith(beginning)), "")
 
 
 def _files(text: str, folder: str) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from hermes.chat.composer import Composer, Screen, Signal, Stage
 from hermes.chat.hearing import Hearing
 from hermes.chat.isolating import in_worktree
 from hermes.chat.leaving import WAYS_OUT, goes_on
-from hermes.chat.notes import commands_awaited, greeting, running_lines, status, waiting
+from hermes.chat.notes import commands_awaited, greeting, running_lines, sight_of, status, waiting
 from hermes.chat.options import GlobalOptions
 from hermes.chat.own_command import OwnCommand
 from hermes.chat.parsing import parse
@@ -31,7 +31,7 @@ from hermes.compose import Assembly, conversation_spec
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import HermesError, OperatorError, StoreError
 from hermes.core.events import Envelope
-from hermes.core.messages import Text
+from hermes.core.messages import Content, Text, plain_text
 from hermes.observe.unseen import mark_shown
 from hermes.runtime.asking import Question
 from hermes.runtime.control import Found
@@ -294,40 +294,40 @@ class Chat:
         except HermesError as error:
             self.screen.note(f"hermes: {error}")
 
-    async def with_files(self, text: str) -> str:
+    async def with_files(self, text: str) -> Content:
         """A message with the files that it names; its person is told which went along."""
         private, workspaces = str(self.assembly.home.root), str(self.assembly.workspaces.root)
-        redact = self.assembly.redactor.text
-        found = await attached(text, self.folder, redact, private=private, workspaces=workspaces)
+        redact, sight = self.assembly.redactor.text, sight_of(self)
+        found = await attached(text, self.folder, redact, private=private, workspaces=workspaces, sight=sight)
         self._note(found.notes)
-        return found.text
+        return found.content
 
-    async def _message(self, text: str) -> None:
+    async def _message(self, said: Content) -> None:
+        words = plain_text(said)
         if self.session is None:
-            await self._open(text)
+            await self._open(said)
         elif not self.turn_runs:
-            await self.session.say(text)
-        elif self.busy_mode == "steer":
-            await self.steer(text)
+            await self.session.say(said)
+        elif self.busy_mode == "steer" and all(isinstance(part, Text) for part in said):
+            await self.steer(words)
         else:
             if self.busy_mode == "interrupt":
                 self.session.interrupt("the user wrote something new")
-            await self.say(text)
+            await self.say(said)
 
-    async def _open(self, text: str = "") -> Session:
-        said = without_files(text)
-        goal = tuple(Text(part) for part in (said, text[len(said) :]) if part)
+    async def _open(self, goal: Content = ()) -> Session:
+        said = without_files(plain_text(goal))
         spec = await in_worktree(self, said) if self.options.worktree else self.spec
         self.session = await self.runtime.open_session(msgspec.structs.replace(spec, goal=goal), source=self._source)
         return self.session
 
-    async def say(self, text: str) -> None:
+    async def say(self, said: Content) -> None:
         """Queue the next input."""
         if self.session is None:
-            await self._open(text)
+            await self._open(said)
             return
         busy = self.turn_runs
-        await self.session.say(text)
+        await self.session.say(said)
         if busy:
             self.screen.note("queued: it is read when this turn is over (/steer TEXT reaches it sooner)")
             self._note(waiting(self))
@@ -336,7 +336,7 @@ class Chat:
         """Correct the conversation; without a turn it is an ordinary message."""
         if self.session is None or not self.turn_runs:
             self.screen.note("no turn runs: sent as a message")
-            await self._message(text)
+            await self._message((Text(text),))
             return
         receipt = await self.runtime.control.steer(self.session.task, text)
         if receipt is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from hermes.chat.attaching import Sight
 from hermes.chat.render import cost, duration, one_line, quantity
 from hermes.chat.tree_text import one_row
 from hermes.compose import Assembly
@@ -14,6 +15,7 @@ from hermes.config.reference import plain
 from hermes.config.schema import Settings
 from hermes.core.events import TaskEnded
 from hermes.core.messages import Usage
+from hermes.providers.catalog import Catalog
 from hermes.providers.weights import LABEL
 from hermes.runtime.letting_go import mid_call
 from hermes.runtime.task import Task
@@ -29,6 +31,7 @@ __all__ = [
     "loop_delay",
     "run_ended",
     "running_lines",
+    "sight_of",
     "status",
     "stopping",
     "waiting",
@@ -41,6 +44,16 @@ def describe_source(assembly: Assembly) -> str:
     if assembly.model.profile.tiny:
         return f"{endpoint.model} — {LABEL}"
     return f"{endpoint.model} · {endpoint.provider} · key: {endpoint.key_source}"
+
+
+def sight_of(chat: Chat) -> Sight:
+    """Whether the model that answers now looks at pictures."""
+    assembly, session = chat.assembly, chat.session
+    name = (session.task.spec if session is not None else chat.spec).model.name or assembly.endpoint.model
+    profile = assembly.model.profile
+    if name != assembly.endpoint.model:  # it was changed in the conversation
+        profile = Catalog(assembly.settings.models).profile(name)
+    return Sight(name, profile.images)
 
 
 def greeting(chat: Chat) -> list[str]:

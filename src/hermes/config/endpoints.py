@@ -35,6 +35,7 @@ class ModelOverride(msgspec.Struct, frozen=True, kw_only=True):
     price_cached: float | None = None
     price_cache_write: float | None = None
     thinking: bool | None = None
+    images: bool | None = None
     tool_calling: Literal["", "native", "schema"] = ""
     api_mode: ApiMode = ""
 

@@ -308,7 +308,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, ModelOverride],
         Meta(
             description="What you know better of a model: `{context_length, max_output, price_input, price_output, "
-            "price_cached, price_cache_write, thinking, tool_calling, api_mode}`."
+            "price_cached, price_cache_write, thinking, images, tool_calling, api_mode}`."
         ),
     ] = {}
     fallback_providers: Annotated[

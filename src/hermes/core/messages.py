@@ -55,6 +55,20 @@ def plain_text(content: Sequence[Part]) -> str:
     return "".join(part.text if isinstance(part, Text) else f"[{part.media_type}]" for part in content)
 
 
+def viewable(entries: tuple[Entry, ...], images: bool | None) -> tuple[Entry, ...]:
+    """The entries as a model can take them: where it looks at no pictures (`images` False), a word stands for each."""
+    if images is not False:
+        return entries
+    return tuple(_in_words(entry) if isinstance(entry, User | ToolResult) else entry for entry in entries)
+
+
+def _in_words(entry: User | ToolResult) -> User | ToolResult:
+    if not any(isinstance(part, Image) for part in entry.content):
+        return entry
+    words = (part if isinstance(part, Text) else Text(f" [{part.media_type}, not shown]") for part in entry.content)
+    return msgspec.structs.replace(entry, content=tuple(words))
+
+
 class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Tokens and money of one or more model calls.
 

@@ -50,7 +50,8 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
     `window` and `max_output` are tokens. Prices are US dollars for a million tokens, None where unknown;
     without one of their own, tokens read from a cache or written into it cost what others do.
     `tool_calling`: `native`, or `schema` for endpoints without tools (see `providers/schema_tools.py`).
-    `tiny` marks a local model that is good for trying the pipeline only.
+    `tiny` marks a local model that is good for trying the pipeline only. `images`: whether it looks at pictures, None
+    where that is not known; one that does not is told where there was one.
     """
 
     window: int = 128_000
@@ -63,6 +64,7 @@ class ModelProfile(msgspec.Struct, frozen=True, kw_only=True):
     parallel_calls: bool = True
     tool_calling: Literal["native", "schema"] = "native"
     tiny: bool = False
+    images: bool | None = None
 
 
 ToolChoice = Literal["auto", "required", "none"]

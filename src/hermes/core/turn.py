@@ -34,7 +34,7 @@ from hermes.core.events import (
 )
 from hermes.core.history import History, Segment
 from hermes.core.limits import Budget
-from hermes.core.messages import Assistant, Entry, Notice, Summary, Usage
+from hermes.core.messages import Assistant, Entry, Notice, Summary, Usage, viewable
 from hermes.core.model import (
     Announced,
     Delta,
@@ -296,7 +296,7 @@ class Turns:
             )
         return ModelRequest(
             system=segment.system,
-            entries=entries,
+            entries=viewable(entries, settings.model.profile.images),
             tools=segment.tools,
             tool_choice=choice,
             max_tokens=max_tokens,

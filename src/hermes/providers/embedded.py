@@ -219,6 +219,7 @@ class EmbeddedModel:
             parallel_calls=False,
             tool_calling="schema",
             tiny=tiny,
+            images=False,
         )
 
     @property

@@ -84,6 +84,13 @@ _TABLE: tuple[tuple[str, ModelProfile], ...] = (
     (r"smollm", _known(8_192, 1_024)),
 )
 
+#: Names of models that look at pictures, and of those that do not; of all others it is not known.
+_SEEING = re.compile(
+    r"claude-(?!2|instant)|gpt-(?:4o|4-1|4-turbo|5)|chatgpt-4o|\bo[134](?!-mini)|o4-mini|gemini|gemma-?3|pixtral|llava|"
+    r"qwen.*[-_]vl|llama-?4|llama-?3-2.*vision|grok-4|internvl|minicpm-v|kimi-vl|glm-4-[15]v|mistral-(?:medium|small)-3|"
+    r"vision|multimodal"
+)
+_BLIND = re.compile(r"gpt-3-5|gpt-oss|o[13]-mini|deepseek|claude-(?:2|instant)|qwen3-coder|kimi-k2|codestral|devstral")
 _DEFAULT = ModelProfile()
 _FIELDS = frozenset(ModelProfile.__struct_fields__)
 
@@ -96,6 +103,8 @@ def profile_of(name: str, overrides: Mapping[str, Any] | None = None) -> ModelPr
     """
     wanted = re.sub(r"(?<=\d)\.(?=\d)", "-", name.lower())
     profile = next((known for pattern, known in _TABLE if re.search(pattern, wanted)), _DEFAULT)
+    sees = True if _SEEING.search(wanted) else False if _BLIND.search(wanted) else None
+    profile = msgspec.structs.replace(profile, images=sees)
     if not overrides:
         return profile
     unknown = sorted(set(overrides) - _FIELDS)

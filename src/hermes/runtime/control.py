@@ -22,6 +22,7 @@ from hermes.core.messages import Content, Text
 from hermes.core.result import async_status
 from hermes.core.scope import TaskScope
 from hermes.core.views import TaskView
+from hermes.runtime.carrying import carried, packed, spoken
 from hermes.runtime.journal import EncodedTools, TaskJournal
 from hermes.runtime.restoring import close_open_work, load_histories, narrowed
 from hermes.runtime.supervisor import Supervisor
@@ -112,8 +113,7 @@ class Control:
         if task.ended or task.ending:
             return None
         receipt = self._receipt()
-        text = "".join(part.text for part in parts if isinstance(part, Text))
-        await self._store(task, receipt, "follow_up", text, "user")
+        await self._store(task, receipt, "follow_up", parts, "user")
         if task.ended or task.ending:
             self._refuse(task, receipt, "follow_up", "the task ended")
             return None
@@ -151,7 +151,8 @@ class Control:
             ticket = supervisor.reopen(task, narrowed(task.spec, parent, supervisor.policy), more)
         except (AdmissionRefused, UsageError) as refusal:
             return f"Task {task.id} cannot go on: {refusal}"
-        task.emit(ControlReceived(receipt=row.receipt, verb=row.verb, text=row.text, sender=row.sender))
+        said = spoken(carried(row.text))
+        task.emit(ControlReceived(receipt=row.receipt, verb=row.verb, text=said, sender=row.sender))
         if restored is not None:
             task.history, task.budget.turns = restored.history, restored.turns
             close_open_work(task, restored.history, reason, supervisor.clock.now())
@@ -164,7 +165,7 @@ class Control:
     def take_follow_up(task: Task, row: InboxRow) -> None:
         """Put a stored next input where the task reads it."""
         source = "user" if row.sender == "user" else "follow_up"
-        task.inbox.follow_up(FollowUp(receipt=row.receipt, content=(Text(row.text),), at=row.created_at, source=source))
+        task.inbox.follow_up(FollowUp(receipt=row.receipt, content=carried(row.text), at=row.created_at, source=source))
 
     async def limit_session(self, task: Task, limits: Limits) -> None:
         """Put other limits over the session of a task without a parent, in its specification too."""
@@ -201,24 +202,25 @@ class Control:
         self._receipts += 1
         return f"{self._supervisor.owner[:8]}-{self._receipts}"
 
-    async def _store(self, task: Task, receipt: str, verb: str, text: str, sender: str) -> None:
-        row = self._row(task, receipt, verb, text, sender)
+    async def _store(self, task: Task, receipt: str, verb: str, said: Content | str, sender: str) -> None:
+        row = self._row(task, receipt, verb, said, sender)
+        words = spoken(carried(row.text))
         ops: list[Op] = [PutInbox(row=row)]
         if verb == "follow_up":
             # The session is named after what was said in it first.
             first = task.history is None or task.history.last is None
-            title = " ".join(row.text.split())[:80] if first and not task.inbox.follow_ups else None
+            title = " ".join(words.split())[:80] if first and not task.inbox.follow_ups else None
             ops.append(TouchSession(session_id=task.scope.session_id, updated_at=row.created_at, title=title))
         ticket = self._supervisor.store.submit(Unit(ops=tuple(ops), urgent=True))
-        task.emit(ControlReceived(receipt=receipt, verb=verb, text=row.text, sender=sender))
+        task.emit(ControlReceived(receipt=receipt, verb=verb, text=words, sender=sender))
         await ticket.wait()
 
-    def _row(self, task: Task, receipt: str, verb: str, text: str, sender: str) -> InboxRow:
+    def _row(self, task: Task, receipt: str, verb: str, said: Content | str, sender: str) -> InboxRow:
         return InboxRow(
             receipt=receipt,
             task_id=task.id,
             verb=verb,
-            text=self._supervisor.redact(text.encode("utf-8", "replace")).decode(),
+            text=packed((Text(said),) if isinstance(said, str) else said, self._supervisor.redact),
             sender=sender,
             state="queued",
             created_at=self._supervisor.clock.now(),

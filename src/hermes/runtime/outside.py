@@ -14,7 +14,7 @@ import anyio
 from hermes.core.errors import StoreError
 from hermes.core.events import ControlDelivered, ControlMissed, ControlReceived, ControlRefused
 from hermes.core.inbox import FollowUp, SteerMessage
-from hermes.core.messages import Text
+from hermes.runtime.carrying import carried, spoken
 from hermes.runtime.control import Control
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
@@ -102,15 +102,16 @@ async def apply_message(
     if row.verb in (ADOPT, RELEASE):  # it is being done by whoever has the task now
         store.submit(Unit(ops=(MarkInbox(receipt=row.receipt, state="delivered"),)))
         return
+    words = spoken(carried(row.text))
     if row.receipt not in control.view(task).receipts:
-        task.emit(ControlReceived(receipt=row.receipt, verb=row.verb, text=row.text, sender=row.sender))
+        task.emit(ControlReceived(receipt=row.receipt, verb=row.verb, text=words, sender=row.sender))
 
     def answer(state: str, reason: str = "") -> None:
         store.submit(Unit(ops=(MarkInbox(receipt=row.receipt, state=state),)))
         if state == "delivered":
             task.emit(ControlDelivered(receipt=row.receipt, verb=row.verb, position=None))
         elif state == "missed":
-            task.emit(ControlMissed(receipt=row.receipt, verb=row.verb, text=row.text))
+            task.emit(ControlMissed(receipt=row.receipt, verb=row.verb, text=words))
         else:
             task.emit(ControlRefused(receipt=row.receipt, verb=row.verb, reason=reason))
 
@@ -124,7 +125,7 @@ async def apply_message(
         task.inbox.steer(SteerMessage(receipt=row.receipt, text=row.text, sender=row.sender, at=row.created_at))
     elif row.verb == "follow_up":
         task.hushed = False
-        task.inbox.follow_up(FollowUp(receipt=row.receipt, content=(Text(row.text),), at=row.created_at))
+        task.inbox.follow_up(FollowUp(receipt=row.receipt, content=carried(row.text), at=row.created_at))
     elif row.verb == "cancel":
         answer("delivered" if await control.cancel([task], row.text, sender=row.sender) else "missed")
     elif row.verb == "interrupt":
