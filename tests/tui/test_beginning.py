@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
+import os
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -114,6 +118,42 @@ async def test_a_draft_comes_back_once_the_session_is_known(tmp_path: Path, word
             assert screen(composer).prompt.text == (words or "an old thought")
             await pilot.press("up")
             assert screen(composer).prompt.text == "an old thought"
+
+
+async def test_a_draft_that_is_read_slowly_is_not_replaced_before(tmp_path: Path) -> None:
+    composer = composer_in(tmp_path, resumed=True)
+    slow = Drafts(composer.app.home)._file("", str(tmp_path))
+    slow.parent.mkdir(parents=True)
+    os.mkfifo(slow)  # whoever reads it waits until it is closed
+    pipe = os.open(slow, os.O_RDWR)
+    try:
+        async with composer.painted():
+            screen = screen_of(composer)
+            screen.prompt.insert("new words")
+            os.write(pipe, b"an old thought")
+            async with talking(composer, ScriptedModel("m", []), tmp_path), anyio.create_task_group() as group:
+                group.start_soon(screen.keep_draft)
+                with anyio.fail_after(PATIENCE):
+                    while not is_drained(pipe):
+                        await anyio.sleep(0.01)
+                group.start_soon(screen.keep_draft)
+                await anyio.wait_all_tasks_blocked()
+                assert slow.is_fifo()
+                os.close(pipe)
+                pipe = -1
+                await sees(composer, "what you had not sent here is a key up")
+                await Hands(composer.app).press("up")
+                assert screen.prompt.text == "an old thought"
+    finally:
+        if pipe >= 0:
+            os.close(pipe)
+
+
+def is_drained(pipe: int) -> bool:
+    """Whether everything that was written to a pipe was read."""
+    left = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, left)
+    return left[0] == 0
 
 
 async def test_ctrl_c_leaves_what_only_begins(tmp_path: Path) -> None:

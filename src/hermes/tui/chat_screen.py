@@ -73,6 +73,7 @@ class ChatScreen(Screen[None]):
         self._drawing = False
         self._drafts: Drafts | None = None
         self._past: PastLines | None = None
+        self._draft_turn = anyio.Lock()  # what is kept is read before it is replaced, and replaced in order
         self._draft = ""  # what is kept, and where
         self._draft_place = ("", "")
         self._told = ""
@@ -101,7 +102,8 @@ class ChatScreen(Screen[None]):
         self.set_interval(DRAFT, self.keep_draft)
         self._past = PastLines(self.host.home)
         self.prompt.remember(await anyio.to_thread.run_sync(self._past.load))
-        await self._load_draft()
+        async with self._draft_turn:
+            await self._load_draft()
 
     @property
     def _place(self) -> tuple[str, str] | None:
@@ -124,7 +126,11 @@ class ChatScreen(Screen[None]):
 
     async def keep_draft(self) -> None:
         """Keep what stands in the editor, if it is another than the one that is kept."""
-        await self._load_draft()
+        async with self._draft_turn:
+            await self._load_draft()
+            await self._keep_draft()
+
+    async def _keep_draft(self) -> None:
         text, place = self.prompt.whole, self._place
         if self._drafts is None or place is None or (self._draft, self._draft_place) == (text, place):
             return
