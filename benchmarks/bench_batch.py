@@ -257,7 +257,7 @@ async def resumed(rows: int) -> dict[str, Any]:
 class Instant:
     """An engine that answers at once with a row of `ROW_BYTES`; the last row fails while it is `failing`."""
 
-    model, profile = MODEL, ModelProfile(thinking=True)
+    model, profile, taped = MODEL, ModelProfile(thinking=True), False
     toolsets: ClassVar = {"terminal": ("terminal",), "file": ("read_file",), "web": ("web_search",)}
 
     def __init__(self, rows: int) -> None:
