@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -168,6 +169,29 @@ def test_show_prints_rows_readably(shell: Shell) -> None:
     assert result.stdout.count("── row") == 2
     assert "[user]\n  prompt 0" in result.stdout and '→ terminal {"command":"ls"}' in result.stdout
     assert "has no rows" in shell("show", "r", "--rejected").stdout
+
+
+def test_whatever_looks_at_a_run_prints_json_too(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(5))
+    shell("run", f"--dataset_file={path}", "--run_name=r")
+
+    def told(*args: str) -> Any:
+        result = shell(*args, "--json")
+        assert result.exception is None, result.exception
+        return json.loads(result.stdout)
+
+    folder = shell.desk.data / "r"
+    for name in ("sharegpt", "hermes", "openai", "llamafactory", "parquet", "trees"):
+        report = told("export", "r", "--to", name)
+        assert report["rows"] == 5 and Path(report["path"]).parent == folder.absolute() / "export", report
+    assert told("merge", "r")["kept"] == 5
+    assert told("report", "r") == {"run_name": "r", "path": str((folder / "report.html").absolute())}
+    assert told("status", "r")["kept"] == told("list")[0]["kept"] == 5
+    rows = [json.loads(line) for line in shell("show", "r", "-n", "2", "--json").stdout.splitlines()]
+    assert rows == shell.desk.lines("trajectories.jsonl")[:2]
+    (row,) = [json.loads(line) for line in shell("show", "r", "3", "--json").stdout.splitlines()]
+    assert row["prompt_index"] == 3
+    assert "terminal_only" in told("distributions")
 
 
 def test_a_run_that_is_not_there_is_told_with_the_names_that_are_near(shell: Shell) -> None:

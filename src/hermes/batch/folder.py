@@ -242,7 +242,8 @@ class RunFolder:
             except BlockingIOError:
                 owner = os.pread(file, 500, 0).decode("utf-8", "replace").strip() or "another process"
                 raise TryLater(
-                    f"run {self.run_name!r} is being worked on by {owner}. Wait for it, or take another --run_name."
+                    f"run {self.run_name!r} is being worked on by {owner}. Wait for its end; `hermes batch stop` "
+                    "ends it, and a run under another --run_name may go on beside it."
                 ) from None
             if os.fstat(file).st_nlink == 0:  # removed by a start that was refused, between the two calls above
                 raise TryLater(f"another start of run {self.run_name!r} has just been refused. Start it again.")

@@ -53,9 +53,9 @@ def page(meta: RunMeta, tally: Tally, fold: ReportFold, pending: int) -> bytes:
     text = template.render(
         name=meta.run_name,
         settings=[
-            (key, value)
+            (key, _setting(value))
             for key, value in msgspec.to_builtins(meta.settings).items()
-            if value not in (None, "", False) and key not in ("run_name", "api_key", "ephemeral_system_prompt")
+            if value not in (None, "", False, [], ()) and key not in ("run_name", "api_key", "ephemeral_system_prompt")
         ],
         counts=[
             ("kept", tally.kept),
@@ -71,6 +71,12 @@ def page(meta: RunMeta, tally: Tally, fold: ReportFold, pending: int) -> bytes:
         more=max(ended - len(fold.shown), 0),
     )
     return text.encode("utf-8", "replace")
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _charts(tally: Tally, fold: ReportFold) -> list[str]:

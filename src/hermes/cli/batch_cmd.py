@@ -23,7 +23,7 @@ from hermes.batch.job import JobOptions, OpenEngine, run_job
 from hermes.batch.progress import BarDisplay, Display, LineDisplay, Tree
 from hermes.batch.run import DRAIN, StopSwitch
 from hermes.batch.settings import check_run_name
-from hermes.batch.show import show_rows
+from hermes.batch.show import rows_of, show_rows
 from hermes.batch.summary import StopCause, resume_command
 from hermes.chat.render import printable
 from hermes.cli.batch_detached import command_line, run_detached, without_detach
@@ -34,6 +34,7 @@ from hermes.cli.batch_flags import option as _option
 from hermes.cli.options import GlobalOptions, listened, merged, options_of
 from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.config.endpoints import EFFORTS
+from hermes.core.codec import encode_json
 from hermes.core.errors import UsageError
 
 __all__ = ["BatchParts", "data_dir_of", "run", "show"]
@@ -283,17 +284,27 @@ async def _ask(display: Display, why: str) -> bool:
 
 @click.command(
     epilog="\b\nExamples:\n  hermes batch show first\n  hermes batch show first 12\n"
-    "  hermes batch show first --rejected -n 1\n"
+    "  hermes batch show first --rejected -n 1\n  hermes batch show first 12 --json\n"
 )
 @click.argument("run_name", metavar="RUN")
 @click.argument("index", metavar="[INDEX]", type=click.IntRange(min=0), required=False)
-@click.option("-n", "count", type=click.IntRange(min=1), default=3, show_default=True, help="How many rows.")
+@click.option("-n", "count", type=click.IntRange(min=1), default=3, metavar="N", help="How many rows (3).")
 @click.option("--rejected", "which", flag_value="rejected", help="Rows that the filters rejected.")
 @click.option("--failed", "which", flag_value="failed", help="Rows that failed.")
 @click.option("--trajectories", "which", flag_value="trajectories", help="Kept rows (default without INDEX).")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as they stand, one JSON object a line.")
 @click.pass_context
-def show(context: click.Context, run_name: str, index: int | None, count: int, which: str | None) -> None:
-    """Print rows of a run in readable form: the first ones, or all rollouts of the row INDEX."""
+def show(
+    context: click.Context, run_name: str, index: int | None, count: int, which: str | None, as_json: bool
+) -> None:
+    """Print rows of a run in readable form: the first ones, or all rollouts of the row INDEX.
+
+    While a run has not ended, these are the rows that have, before the filters.
+    """
     chosen = which or ("" if index is not None else "trajectories")
+    if as_json:
+        for row in rows_of(data_dir_of(context), run_name, chosen, count, index):
+            click.echo(encode_json(row).decode())
+        return
     for line in show_rows(data_dir_of(context), run_name, chosen, count, index):
         click.echo(line)

@@ -137,7 +137,8 @@ def pause(context: click.Context, /, run_name: str | None, as_json: bool) -> Non
     """Let rows under way come to their end and start no other."""
     folder = _folder(context, run_name)
     said = _wish(folder, lambda wish: msgspec.structs.replace(wish, paused=True))
-    _report(folder, said, f"paused, {said.running} rows come to their end. hermes batch unpause goes on", as_json)
+    running = f"{said.running} row{'s' * (said.running > 1)} under way end first" if said.running else "nothing runs"
+    _report(folder, said, f"paused, {running}. hermes batch unpause goes on", as_json)
 
 
 @click.command(epilog="\b\nExamples:\n  hermes batch unpause\n  hermes batch unpause first")

@@ -81,7 +81,7 @@ def export(context: click.Context, /, run_name: str, format_name: str, out: Path
     suffix = _SUFFIX.get(format_name, "jsonl")
     path = out or source.folder.path / "export" / f"{format_name}.{suffix}"
     report = export_run(source, format_name, path, _export_options(given))
-    click.echo(encode_json(report).decode() if as_json else "\n".join(_lines(report)))
+    click.echo(_json(report) if as_json else "\n".join(_lines(report)))
     if url:
         sent = anyio.run(lambda: push_groups(path, url, name=source.meta.run_name))
         told = encode_json(sent).decode() if as_json else f"sent {sent.sent} groups to {url}, {sent.no_signal} left out"
@@ -97,7 +97,7 @@ def _to_stdout(source: RunSource, format_name: str, given: dict[str, Any], as_js
         with path.open("rb") as file:
             shutil.copyfileobj(file, out)
         out.flush()
-    click.echo(encode_json(report).decode() if as_json else "\n".join(_lines(report)), err=True)
+    click.echo(_json(report) if as_json else "\n".join(_lines(report)), err=True)
 
 
 def _export_options(given: dict[str, Any]) -> ExportOptions:
@@ -115,6 +115,10 @@ def _export_options(given: dict[str, Any]) -> ExportOptions:
         chat_template=given["chat_template"],
         max_token_len=given["max_token_len"],
     )
+
+
+def _json(report: ExportReport) -> str:
+    return encode_json(msgspec.to_builtins(report, enc_hook=str)).decode()  # paths are no JSON
 
 
 def _lines(report: ExportReport) -> list[str]:
@@ -157,8 +161,9 @@ def merge(context: click.Context, run_name: str, names: str | None, max_row_toke
 
 @click.command(epilog="\b\nExamples:\n  hermes batch report first\n")
 @click.argument("run_name", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def report(context: click.Context, run_name: str) -> None:
+def report(context: click.Context, run_name: str, as_json: bool) -> None:
     """Make report.html of a run again and print its path.
 
     The page shows counts, plots and the first conversations; it loads nothing from elsewhere. Every run that ends makes
@@ -166,4 +171,5 @@ def report(context: click.Context, run_name: str) -> None:
     """
     data_dir = data_dir_of(context)
     merge_again(data_dir, run_name, None)
-    click.echo(str((data_dir / run_name / "report.html").absolute()))
+    path = str((data_dir / run_name / "report.html").absolute())
+    click.echo(encode_json({"run_name": run_name, "path": path}).decode() if as_json else path)
