@@ -6,6 +6,7 @@ Textual's own pilot goes on once the process is idle, and on a busy machine a pr
 from __future__ import annotations
 
 import asyncio
+import difflib
 import inspect
 import os
 import unicodedata
@@ -94,7 +95,8 @@ async def is_picture(name: str, lines: Callable[[], list[str]], hands: Hands) ->
     with anyio.move_on_after(PATIENCE):
         while lines() != kept:
             await hands.pause(0.02)
-    assert lines() == kept
+        return
+    pytest.fail("\n".join(["another picture:", *difflib.unified_diff(kept, lines(), "kept", "shown", lineterm="")]))
 
 
 async def until(true: Callable[[], object], hands: Hands, draw: Callable[[], object] | None = None) -> None:

@@ -91,10 +91,11 @@ async def seat(
     resume: str = "",
     memory: bool = True,
     workspace: str = "",
+    clock: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Seat]:
     """Open the program on a model; whoever leaves the block quits it."""
-    async with open_lab(model, workspace=path, settings=settings, memory=memory) as lab:
+    async with open_lab(model, workspace=path, settings=settings, memory=memory, clock=clock) as lab:
         composer = ScreenComposer(
             lab.assembly.home,
             lab.assembly.redactor.text,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,20 @@ NEVER_THE_SAME = {
 WIDE = r"^.*\b\d{2}\.\ds.*$"
 
 
+class BriefClock:
+    """The wall clock, which stands still from its ninth second on: a box is as wide as the times in it."""
+
+    def __init__(self) -> None:
+        self._start = time.time()
+
+    def now(self) -> float:
+        return min(time.time(), self._start + 9.0)
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
 def _narrow(line: re.Match[str]) -> str:
     """The same line with times of one digit, its last wide gap as much wider as they are shorter."""
     text, times = re.subn(r"\b\d(\d\.\ds)", r"\1", line.group())
@@ -82,7 +97,7 @@ async def test_the_conversation(tmp_path: Path, size: tuple[int, int]) -> None:
     )
     scripts = {"look at read": [hang()], "look at join": [hang()], "look at close": [reply("# Closed\n\nnothing is")]}
     model = ScriptedModel("m", [spawn, hang()], scripts=scripts)
-    async with seat(model, tmp_path, size=size, workspace="/tmp") as at:
+    async with seat(model, tmp_path, size=size, workspace="/tmp", clock=BriefClock()) as at:
         await at.send("What is wrong with parser.py?")
         await at.until(lambda: model.in_flight == 3 and "✓ look at close" in at.text)
         await at.until(lambda: at.text.count("running model") == 2)
