@@ -48,12 +48,13 @@ async def test_after_a_sleep_each_request_under_way_is_asked_again_by_the_same_k
             async def ask() -> None:
                 results.append(await lab.ask("go"))
 
-            with anyio.fail_after(50):
+            with anyio.fail_after(100):
                 async with anyio.create_task_group() as group:
                     group.start_soon(ask)
                     group.start_soon(ask)
                     while server.in_flight < 2:
                         await anyio.sleep(0.01)
+                    before = len(lab.of(LoopStalled))  # a busy machine may have let what is loaded first take long
                     slept.set()
                     ahead[0] = 3_600
     assert [(each.state, each.summary) for each in results] == [("completed", "whole")] * 2
@@ -61,7 +62,7 @@ async def test_after_a_sleep_each_request_under_way_is_asked_again_by_the_same_k
     told = lab.of(RetryWaiting)
     assert [(event.reason, event.attempt, event.seconds) for event in told] == [("suspended", 1, 0.0)] * 2
     assert len(lab.of(StreamRestarted)) == 2, "what came of the lost replies is taken back from whoever watched"
-    assert not lab.of(CredentialCooled) and not lab.of(LoopStalled)
+    assert not lab.of(CredentialCooled) and len(lab.of(LoopStalled)) == before
     slept = lab.of(TaskPhase)
     assert [event.slept for event in slept if event.slept] == [pytest.approx(3_600, abs=30)] * 2
     assert all(result.elapsed < 600 for result in results) and {view.elapsed < 600 for view in _views(lab)} == {True}
@@ -102,7 +103,7 @@ def test_a_program_that_was_stopped_asks_again_when_it_goes_on(tmp_path: Path) -
                 _until(lambda: Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
                 ahead.write_text("100")
                 program.send_signal(signal.SIGCONT)
-                output = program.communicate(timeout=50)[0]
+                output = program.communicate(timeout=100)[0]
             finally:
                 program.kill()
         assert server.count == 2
@@ -111,7 +112,7 @@ def test_a_program_that_was_stopped_asks_again_when_it_goes_on(tmp_path: Path) -
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 50
+    end = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < end, "the program did not come that far"
         time.sleep(0.01)
