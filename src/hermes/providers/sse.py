@@ -8,6 +8,8 @@ from __future__ import annotations
 
 __all__ = ["EventParser", "ServerEvent"]
 
+_CR, _LF = b"\r\n"  # numbers: looking for bytes by `in` drops an exception each time
+
 #: (name, data): the name of the event, empty if none was given, and its data lines joined by newlines.
 ServerEvent = tuple[str, bytes]
 
@@ -24,14 +26,14 @@ class EventParser:
         """Return the events that are complete with `chunk`."""
         events: list[ServerEvent] = []
         text = self._tail + chunk
-        if self._data or self._name or b"\r" in text:
+        if self._data or self._name or _CR in text:
             *lines, self._tail = text.split(b"\n")
             for line in lines:
                 self._line(line, events)
             return events
         *blocks, self._tail = text.split(b"\n\n")
         for block in blocks:
-            if block[:6] == b"data: " and b"\n" not in block:  # nearly every event of nearly every server
+            if block[:6] == b"data: " and _LF not in block:  # nearly every event of nearly every server
                 events.append(("", block[6:]))
                 continue
             for line in block.split(b"\n"):
