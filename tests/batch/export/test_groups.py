@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hermes.batch.export.groups import GroupOptions, scored_groups
 from hermes.batch.export.job import ExportOptions, export_run
 from hermes.batch.export.masks import IGNORED, UnstableTemplate, encode
 from hermes.batch.export.push import push_groups
-from hermes.batch.export.replay import read_groups
+from hermes.batch.export.replay import endless_groups, read_groups
 from hermes.batch.export.source import open_run
 from hermes.batch.filter_settings import filter_settings
 from hermes.core.errors import OperatorError, TryLater, UsageError
@@ -217,6 +218,8 @@ def test_replay_groups_the_rows_of_one_prompt(tmp_path: Path) -> None:
     source = write_run(tmp_path, two_by_two(), rollouts=2)
     path = export_run(source, "sharegpt", tmp_path / "t.jsonl", ExportOptions()).path
     groups = list(read_groups(path, 2))
+    assert list(islice(endless_groups(path, 2), 5)) == (groups * 5)[:5]
+    assert list(endless_groups(path, 9)) == []
     assert [scores for _, scores in groups] == [[1.0, 0.0]]
     chat = groups[0][0][0]
     assert [message["role"] for message in chat] == ["user", "assistant", "tool", "assistant"]

@@ -20,7 +20,7 @@ from hermes.batch.export.masks import encode
 from hermes.batch.export.tags import call_block, response_block
 from hermes.core.errors import UsageError
 
-__all__ = ["chat_of", "main", "read_groups"]
+__all__ = ["chat_of", "endless_groups", "main", "read_groups"]
 
 
 def read_groups(path: Path, size: int, score_default: float = 0.0) -> Iterator[tuple[list[Any], list[float]]]:
@@ -36,6 +36,17 @@ def read_groups(path: Path, size: int, score_default: float = 0.0) -> Iterator[t
             if len(members) == size:
                 scores = [score_default if row.get("score") is None else float(row["score"]) for row in members]
                 yield [chat_of(row) for row in members], scores
+
+
+def endless_groups(path: Path, size: int, score_default: float = 0.0) -> Iterator[tuple[list[Any], list[float]]]:
+    """Yield groups as `read_groups` does, again and again from the beginning, one in memory at a time; ends where there
+    is none."""
+    found = True
+    while found:
+        found = False
+        for group in read_groups(path, size, score_default):
+            found = True
+            yield group
 
 
 def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -104,15 +115,13 @@ def _environment() -> Any:
 
         async def setup(self) -> None:
             path = Path(self.config.trajectories)
-            self.groups = list(read_groups(path, self.config.group_size, self.config.score_default))
-            if not self.groups:
-                raise UsageError(f"{path} has no prompt with {self.config.group_size} rows (--env.group_size).")
-            self.place = 0
+            size, default = self.config.group_size, self.config.score_default
+            if next(read_groups(path, size, default), None) is None:
+                raise UsageError(f"{path} has no prompt with {size} rows (--env.group_size).")
+            self.groups = endless_groups(path, size, default)
 
         async def get_next_item(self) -> Any:
-            item = self.groups[self.place % len(self.groups)]
-            self.place += 1
-            return item
+            return next(self.groups, None)
 
         async def collect_trajectories(self, item: Any) -> tuple[Any, list[Any]]:
             tokenizer = TransformersTokenizer(self.tokenizer)
