@@ -257,6 +257,7 @@ sys.exit(anyio.run(main))
 @pytest.mark.fault("B102")
 @pytest.mark.fault("B119")
 @pytest.mark.may_block
+@pytest.mark.timeout(600)
 async def test_killed_again_and_again_each_row_stands_once(desk: Desk, tmp_path: Path) -> None:
     desk.dataset(prompts(120))
     root = Path(__file__).parents[2]

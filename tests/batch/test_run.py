@@ -477,6 +477,7 @@ async def test_usage_errors_write_nothing(desk: Desk) -> None:
     assert await desk.start(engine, run_name="42") == 0
 
 
+@pytest.mark.timeout(600)
 async def test_a_thousand_workers(desk: Desk) -> None:
     desk.dataset(prompts(1500))
     all_at_once = anyio.Event()

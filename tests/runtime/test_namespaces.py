@@ -56,6 +56,7 @@ def in_namespace(code: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace can be made by root only")
+@pytest.mark.timeout(600)
 def test_one_pid_twice_never_makes_one_owner(tmp_path: Path, needs_tool: Callable[[str], Path]) -> None:
     needs_tool("unshare")
     probe = subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True)
