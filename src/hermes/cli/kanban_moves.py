@@ -222,13 +222,22 @@ def reassign(context: click.Context, /, card: str, profile: str, stop: bool, rea
     if reason and not stop:
         raise UsageError("--reason goes with --reclaim: it says why the worker is stopped.")
     wanted = None if profile in NOBODY else profile
-
-    def move(board: Board, name: str, who: str) -> Card:
+    opened = changing(context)
+    with opened.board as board:
         if stop:
-            return board.reassign(name, wanted, author=who, reason=reason)
-        return board.assign(name, wanted, author=who)
-
-    _each(context, [card], as_json, move, f"for {wanted or 'nobody'} now")
+            found = board.reassign(card, wanted, author=opened.author, reason=reason)
+        else:
+            found = board.assign(card, wanted, author=opened.author)
+        served = bool(serving(board))
+    if as_json:
+        print_json({"card": found})
+        return
+    click.echo(
+        f"{found.id} is for {found.assignee or 'nobody'} now"
+        + (f": its worker is asked to stop, then it is {found.stop_requested}" if found.stop_requested else "")
+    )
+    if found.stop_requested and not served:
+        click.echo("hermes: no dispatcher serves this board to see the worker gone: hermes kanban dispatch", err=True)
 
 
 @click.command("request-review", epilog="\b\nExample:\n  hermes kanban request-review t_1a2b3c4d --reviewer reviewer")

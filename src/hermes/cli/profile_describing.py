@@ -98,6 +98,7 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     before: str = ""
     saved: bool = False
+    declined: bool = False
     kept: bool = False
     error: str = ""
 
@@ -116,7 +117,7 @@ def _write(context: click.Context, homes: Sequence[Home], *, overwrite: bool, ye
         print_json({"profiles": found} if len(homes) > 1 else found[0])
     # To keep a person's text is what was asked for where all are meant, and is not where one is named.
     missed = [each for each in found if each.error or (each.kept and len(homes) == 1)]
-    unsaved = [each for each in found if not (each.saved or each.kept or each.error)]
+    unsaved = [each for each in found if not (each.saved or each.kept or each.error or each.declined)]
     return int(bool(missed) or bool(unsaved and not as_json))
 
 
@@ -129,11 +130,13 @@ def _one(context: click.Context, home: Home, before: Profile, *, yes: bool, as_j
         click.echo(f"{home.profile}: {printable(text)}")
         if before.description:
             click.echo(f"  in place of: {printable(before.description)}")
-    if not yes and not as_json and sys.stdin is not None and sys.stdin.isatty():
+    asked = not yes and not as_json and sys.stdin is not None and sys.stdin.isatty()
+    if asked:
         yes = click.confirm("Save it?", err=True)
     if yes:
         change_profile(home, description=text, description_auto=True)
-    return _Written(name=home.profile, description=text, before=before.description, saved=yes)
+    declined = asked and not yes
+    return _Written(name=home.profile, description=text, before=before.description, saved=yes, declined=declined)
 
 
 def _tell(found: _Written, *, alone: bool) -> None:
@@ -142,8 +145,11 @@ def _tell(found: _Written, *, alone: bool) -> None:
     elif found.kept:
         more = "; --overwrite lets the model replace it" if alone else ""
         click.echo(f"hermes: {found.name} keeps what a person wrote: {printable(found.before)}{more}", err=True)
-    elif not found.saved:
-        click.echo("hermes: nothing was saved; --yes saves it without asking", err=True)
+    elif found.saved:
+        click.echo(f"saved for {found.name}")
+    else:
+        how = "" if found.declined else "; --yes saves it without asking"
+        click.echo(f"hermes: nothing was saved{how}", err=True)
 
 
 def written(sources: Sources) -> str:
