@@ -44,7 +44,7 @@ class Program:
     """Runs `hermes` in `folder` with nothing in its environment but what is said here. `patience` is how many seconds a
     command may take."""
 
-    patience = 100.0
+    patience = 300.0
 
     def __init__(self, base: Path) -> None:
         self.folder = base / "work"

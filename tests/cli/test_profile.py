@@ -128,7 +128,6 @@ for card in $(hermes kanban list --json | grep -o '"id": "[^"]*"' | cut -d '"' -
 """
 
 
-@pytest.mark.timeout(400)  # a dozen processes work one after the other
 def test_a_team_is_made_and_its_cards_end_without_a_file_edited_by_hand(tmp_path: Path) -> None:
     def answer(request: Request) -> Reply:
         if request.turn == 0:

@@ -175,7 +175,6 @@ def test_a_stopped_process_keeps_what_it_has_and_the_update_does_not_come(place:
         assert finished(process).code == 143
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_batch_run_saves_what_it_has_and_goes_on(place: Place, processes: str) -> None:
     rows = b'{"prompt": "part one"}\n{"prompt": "part two a"}\n{"prompt": "part two b"}\n'
