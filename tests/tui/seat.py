@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,29 +11,23 @@ import anyio
 import pytest
 
 from hermes.chat.interactive import Chat
-from hermes.core.model import Delta, Model, ModelRequest
+from hermes.core.model import Model, ModelRequest
 from hermes.testing.lab import Lab, open_lab
-from hermes.testing.scripted import ScriptedModel, first_user_text
+from hermes.testing.scripted import Reply
 from hermes.tui.app import HermesApp
 from hermes.tui.chat_screen import ChatScreen
 from hermes.tui.face import ScreenComposer
 from tests.tui.hands import PATIENCE, Hands
 
 
-class Gated(ScriptedModel):
-    """A scripted model whose answer to whoever begins with `word` waits for `may`."""
+def after(may: anyio.Event, step: Reply) -> Callable[[ModelRequest], Awaitable[Reply]]:
+    """A step that a model takes once it may."""
 
-    def __init__(self, word: str, name: str, *args: Any, **options: Any) -> None:
-        super().__init__(name, *args, **options)
-        self.may = anyio.Event()
-        self._word = word
+    async def wait(_: ModelRequest) -> Reply:
+        await may.wait()
+        return step
 
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Delta]]:
-        async with super().stream(request) as deltas:
-            if first_user_text(request).startswith(self._word):
-                await self.may.wait()
-            yield deltas
+    return wait
 
 
 class Seat:

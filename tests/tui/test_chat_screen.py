@@ -17,7 +17,7 @@ from hermes.core.scope import TaskScope
 from hermes.testing.scripted import ScriptedModel, call, hang, reply
 from hermes.tui.leave_screen import LeaveScreen
 from hermes.tui.transcript import Fold
-from tests.tui.seat import Gated, Seat, seat
+from tests.tui.seat import Seat, after, seat
 
 pytestmark = pytest.mark.anyio
 
@@ -97,7 +97,8 @@ async def test_a_child_that_ended_is_one_line_and_its_report_a_key_away(tmp_path
 
 
 async def test_a_turn_goes_to_the_background_and_its_answer_is_shown(tmp_path: Path) -> None:
-    model = Gated("old", "m", [reply("the long answer")], scripts={"new": [reply("short")]}, check=False)
+    may = anyio.Event()
+    model = ScriptedModel("m", [after(may, reply("the long answer"))], scripts={"new": [reply("short")]}, check=False)
     async with seat(model, tmp_path) as at:
         await at.press("f4")
         await at.sees("no turn runs")
@@ -108,7 +109,7 @@ async def test_a_turn_goes_to_the_background_and_its_answer_is_shown(tmp_path: P
         await at.sees("goes on in the background")
         await at.send("new question")
         await at.sees("short")
-        model.may.set()
+        may.set()
         await at.sees("the long answer")
         assert at.chat.last_session != first
         await at.send(f"/resume {first}")
@@ -149,8 +150,9 @@ async def test_a_question_that_nobody_answers_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "state"), [("s", "cancelled"), ("d", "suspended"), ("w", "completed")])
 async def test_leaving_asks_once_how(tmp_path: Path, key: str, state: str) -> None:
-    dig: Any = reply("gold") if key == "w" else hang()
-    model = Gated("dig", "m", [DIG, reply("it digs"), reply("rich")], scripts={"dig": [dig]}, check=False)
+    may = anyio.Event()
+    dig: Any = after(may, reply("gold")) if key == "w" else hang()
+    model = ScriptedModel("m", [DIG, reply("it digs"), reply("rich")], scripts={"dig": [dig]}, check=False)
     async with seat(model, tmp_path, memory=False) as at:
         await at.send("go")
         await at.sees("it digs")
@@ -164,7 +166,7 @@ async def test_leaving_asks_once_how(tmp_path: Path, key: str, state: str) -> No
         await at.press("ctrl+q")
         await at.until(lambda: isinstance(at.app.screen, LeaveScreen))
         await at.press(key)
-        model.may.set()
+        may.set()
 
         def left() -> bool:
             at.chat.refresh()
