@@ -25,7 +25,8 @@ TURNS = 4
 WORKERS = 6
 
 
-#: Many kills take minutes.
+#: A few kills may take minutes where others have the processor; many do in any case.
+LONG = pytest.mark.timeout(600)
 MANY = (pytest.mark.slow, pytest.mark.timeout(600))
 
 
@@ -100,7 +101,7 @@ class Soak:
         wanted = before + self.chance.randint(0, 4 * WORKERS)
         process = self._start()
         try:
-            deadline = time.monotonic() + 40
+            deadline = time.monotonic() + 100
             while len(self.sick.answered) <= wanted and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.002)
             time.sleep(self.chance.random() * 0.02)
@@ -133,7 +134,7 @@ class Soak:
         for _ in range(4):  # a row may fail for good where the faults come thick
             with self._start() as process:
                 try:
-                    code = process.wait(timeout=120)
+                    code = process.wait(timeout=250)
                 finally:
                     process.kill()
             if code == 0:
@@ -174,11 +175,19 @@ def program(tmp_path: Path) -> Program:
 @pytest.mark.fault("B102")
 @pytest.mark.fault("B119")
 @pytest.mark.fault("B120")
-@pytest.mark.parametrize("kills", [2, pytest.param(24, marks=MANY)])
+@pytest.mark.parametrize("kills", [pytest.param(2, marks=LONG), pytest.param(24, marks=MANY)])
 def test_a_run_that_is_killed_again_and_again(program: Program, kills: int) -> None:
     soak = Soak(program, kills, 11)
     soak.run()
     soak.check(WORKERS)
+
+
+def _is_worker(pid: str) -> bool:
+    """Whether a child carries rollouts out; it may end just now."""
+    try:
+        return b"batch_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 class SoakOfProcesses(Soak):
@@ -188,17 +197,24 @@ class SoakOfProcesses(Soak):
         if number % 2 or process.poll() is not None:
             return
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()
-        workers = [int(pid) for pid in children if b"batch_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        workers = [int(pid) for pid in children if _is_worker(pid)]
         if not workers:
             return
+        replaced, wanted = self._replaced(), len(self.sick.answered) + 10
         os.kill(self.chance.choice(workers), signal.SIGKILL)
-        wanted, deadline = len(self.sick.answered) + 10, time.monotonic() + 20
-        while len(self.sick.answered) < wanted and process.poll() is None and time.monotonic() < deadline:
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if len(self.sick.answered) >= wanted and self._replaced() > replaced:
+                break
             time.sleep(0.005)
+
+    def _replaced(self) -> int:
+        """How often the run has said that a process died; the others may answer much before it does."""
+        return (self.program.folder / "log").read_bytes().count(b"died; another takes its place")
 
 
 @pytest.mark.fault("B111")
-@pytest.mark.parametrize("kills", [1, pytest.param(23, marks=MANY)])
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=LONG), pytest.param(23, marks=MANY)])
 def test_a_run_of_several_processes_loses_one_or_all_of_them(program: Program, kills: int) -> None:
     soak = SoakOfProcesses(program, kills, 12, "--processes=2")
     soak.run()
@@ -214,6 +230,7 @@ class SoakOfFewer(Soak):
         return [*super()._command(resume), "--processes=1" if resume else "--processes=3"]
 
 
+@pytest.mark.timeout(600)
 def test_a_run_goes_on_with_fewer_processes_and_pays_for_nothing_twice(program: Program) -> None:
     soak = SoakOfFewer(program, 1, 13)
     soak.run()
