@@ -90,7 +90,7 @@ def figures(given: Options) -> list[Figure]:
     less, more = (part(__file__, "answered", "", str(rows), "20", timeout=LONGEST) for rows in (few, many))
     grown = (more["peak"] - less["peak"]) / (many - few)
     note = f"{more['peak'] / MIB:.0f} MB in all, {less['peak'] / MIB:.0f} with {few:,}; {more['seconds']:.0f} s"
-    found.append(Figure(name=f"{many:,} rows: memory a row", measured=grown, unit="bytes", note=note))
+    found.append(Figure(name=f"{many:,} rows: memory a row", bar=60, measured=grown, unit="bytes", note=note))
     size = HUGE // 50 if given.quick else HUGE
     huge = part(__file__, "answered", "", "1", str(size), timeout=LONGEST)
     note = f"{huge['seconds']:.1f} s, {huge['before'] / MIB:.0f} MB before"
