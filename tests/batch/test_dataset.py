@@ -90,7 +90,7 @@ def test_a_packed_file_reads_like_a_plain_one(tmp_path: Path) -> None:
     assert [rows[number].prompt for number in (2, 0, 1)] == ["c", "a", "b"] and rows[1].line == 3
     rows.close()
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(UsageError, match="cannot read the dataset"):
+    with pytest.raises(UsageError, match="is cut short: it is packed, and its end is missing"):
         read_dataset(path)
 
 

@@ -209,7 +209,12 @@ def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
                 yield number, offset, raw
                 offset += len(raw)
             after = _looks(path)
-    except (OSError, EOFError, zlib.error) as error:
+    except EOFError as error:
+        raise UsageError(
+            f"{path} is cut short: it is packed, and its end is missing. Nothing was run. Bring it here again; "
+            "`gzip -dc` prints what there is of it."
+        ) from error
+    except (OSError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UsageError(
             f"cannot read the dataset {path}: {why}. Give the path of a JSONL file (it may be packed, as .gz) with "

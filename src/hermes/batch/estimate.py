@@ -82,13 +82,13 @@ def _spread(values: Sequence[float], times: int) -> tuple[float, float, float]:
 
 def estimate_lines(found: Estimate, model: str) -> list[str]:
     """Say an estimate to a person."""
-    least, usually, most = found.tokens
-    lines = [f"{found.rollouts} rollouts to run with {model}; nothing was started, no model was asked"]
+    least, usually, most = (f"{float(f'{count:.3g}'):,.0f}" for count in found.tokens)  # more digits would pretend
+    lines = [f"{found.rollouts:,} rollouts to run with {model}; nothing was started, no model was asked"]
     if found.measured:
         basis = f"by the {found.measured} rollouts of this run that have ended"
     else:
         basis = f"for {TURNS[0]}, {TURNS[1]} and {TURNS[2]} turns a row at most, with no help of the prompt cache"
-    lines.append(f"tokens: about {usually:,} ({least:,} to {most:,}), {basis}")
+    lines.append(f"tokens: about {usually} ({least} to {most}), {basis}")
     if found.cost_usd is None:
         lines.append(
             f"cost: unknown, since the price of {model} is. Set it in config.yaml under `models:` as "
