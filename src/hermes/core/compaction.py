@@ -46,11 +46,11 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _text_tokens(text: str) -> float:
-    return len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN
+    return (len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) / BYTES_PER_TOKEN
 
 
 def _content_tokens(content: Content) -> float:
-    return sum(IMAGE_TOKENS if isinstance(part, Image) else _text_tokens(part.text) for part in content)
+    return sum([IMAGE_TOKENS if isinstance(part, Image) else _text_tokens(part.text) for part in content])
 
 
 def estimate_entries(entries: Sequence[Entry]) -> int:
@@ -60,7 +60,8 @@ def estimate_entries(entries: Sequence[Entry]) -> int:
         total += MESSAGE_TOKENS
         if isinstance(entry, Assistant):
             total += _text_tokens(entry.text)
-            total += sum(CALL_TOKENS + _text_tokens(call.name) + _text_tokens(call.raw) for call in entry.calls)
+            for call in entry.calls:
+                total += CALL_TOKENS + _text_tokens(call.name) + _text_tokens(call.raw)
         elif isinstance(entry, (User, ToolResult)):
             total += _content_tokens(entry.content)
         elif isinstance(entry, Interrupted):

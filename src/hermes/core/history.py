@@ -115,6 +115,8 @@ class History:
         self._segment = segment
         self._entries: list[tuple[int, Entry]] = list(entries)
         self._all: list[Entry] = [entry for _, entry in self._entries]
+        self._shown = self._all  # the entries of `_entries`; one list with `_all` until a segment shows less
+        self.revision = 0  # grows with each change of what is shown
         # A summary stands before the tail that it protects, so the last entry need not have the highest position.
         start = segment.start if segment else 0
         self._next = max((position + 1 for position, _ in self._entries), default=start)
@@ -136,7 +138,7 @@ class History:
     @property
     def last(self) -> Entry | None:
         """The newest entry."""
-        return self._entries[-1][1] if self._entries else None
+        return self._shown[-1] if self._shown else None
 
     @property
     def at_rest(self) -> bool:
@@ -148,19 +150,19 @@ class History:
 
     def view(self) -> tuple[Entry, ...]:
         """The entries a request shows."""
-        return tuple([entry for _, entry in self._entries])
+        return tuple(self._shown)
 
     def newest_first(self) -> Iterator[Entry]:
         """The entries a request shows, the newest first."""
-        for _, entry in reversed(self._entries):
-            yield entry
+        return reversed(self._shown)
 
     def behind(self, position: int) -> list[Entry]:
         """The entries that joined behind a position, the oldest first."""
-        first = len(self._entries)
-        while first and self._entries[first - 1][0] > position:
+        entries = self._entries
+        first = len(entries)
+        while first and entries[first - 1][0] > position:
             first -= 1
-        return [entry for _, entry in self._entries[first:]]
+        return self._shown[first:]
 
     def positions(self) -> list[tuple[int, Entry]]:
         """The entries a request shows, with their positions."""
@@ -180,6 +182,8 @@ class History:
         self._segment = segment
         self._entries = [*numbered[:1], *tail, *numbered[1:]] if tail else [*numbered]
         self._all.extend(entries)
+        self._shown = self._all if len(self._all) == len(numbered) else [entry for _, entry in self._entries]
+        self.revision += 1
         return self._journal.segment(segment, numbered)
 
     def renew(self, tools: tuple[ToolSpec, ...], at: float) -> Pending:
@@ -200,16 +204,20 @@ class History:
         started: list[tuple[int, int, str]] = []
         for position, entry in numbered:
             if isinstance(entry, Assistant):
-                started.extend([(position, index, call.name) for index, call in enumerate(entry.calls)])
+                if entry.calls:
+                    started.extend([(position, index, call.name) for index, call in enumerate(entry.calls)])
             elif isinstance(entry, ToolResult):
                 self._results.pop((entry.position, entry.index), None)
         self._entries.extend(numbered)
         self._all.extend(entries)
+        if self._shown is not self._all:
+            self._shown.extend(entries)
+        self.revision += 1
         taken = Taken(receipts=tuple(receipts), children=tuple(children)) if receipts or children else _NOTHING
         return self._journal.entries(numbered, started, taken)
 
     def _number(self, entries: Sequence[Entry]) -> list[tuple[int, Entry]]:
-        numbered = [(self._next + offset, entry) for offset, entry in enumerate(entries)]
+        numbered = list(enumerate(entries, self._next))
         self._next += len(numbered)
         return numbered
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from hermes.core.compaction import BYTES_PER_TOKEN, estimate_entries, estimate_tools
-from hermes.core.history import History, Segment
+from hermes.core.history import History
 from hermes.core.messages import Text, Usage, User
 from hermes.core.model import ToolSpec
 
@@ -44,25 +44,22 @@ class Sizing:
         self._history = history
         self._tools = tools
         self._reported: tuple[int, int] | None = None  # (history position, tokens up to it) as the provider counted
-        # what was looked at: up to which position, of which segment, after which report
-        self._seen: tuple[int, Segment | None, tuple[int, int] | None] = (-1, None, None)
-        self._known = (0, 0)  # how much of that is counted and how much estimated
+        self._seen = -1  # the revision of the history that was looked at
+        self._size = self._bound = 0
 
     def reported(self, usage: Usage | None) -> None:
         """The provider counted a request and its reply, which joins the history next; None: nobody did."""
         counted = usage is not None and not usage.estimated
         self._reported = (self._history.next_position, usage.total) if usage is not None and counted else None
+        self._seen = -1
 
-    def parts(self) -> tuple[int, int]:
-        """Tokens of the next request that were counted, and those that are estimated."""
-        position, segment, reported = self._seen
-        history = self._history
-        if history.next_position != position or history.segment is not segment or self._reported is not reported:
-            self._seen = (history.next_position, history.segment, self._reported)
-            self._known = self._parts()
-        return self._known
+    def _look(self) -> None:
+        self._seen = self._history.revision
+        counted, estimated = self._parts()
+        self._size, self._bound = counted + estimated, counted + at_most(estimated)
 
     def _parts(self) -> tuple[int, int]:
+        """Tokens of the next request that were counted, and those that are estimated."""
         if self._reported is not None:
             position, tokens = self._reported
             return tokens, estimate_entries(self._history.behind(position))
@@ -72,10 +69,12 @@ class Sizing:
 
     def size(self) -> int:
         """Tokens of the next request."""
-        counted, estimated = self.parts()
-        return counted + estimated
+        if self._seen != self._history.revision:
+            self._look()
+        return self._size
 
     def bound(self) -> int:
         """Tokens to set aside for the next request: an upper bound in place of an estimate."""
-        counted, estimated = self.parts()
-        return counted + at_most(estimated)
+        if self._seen != self._history.revision:
+            self._look()
+        return self._bound
