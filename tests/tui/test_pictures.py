@@ -52,13 +52,14 @@ WIDE = r"^.*\b\d{2}\.\ds.*$"
 
 
 class BriefClock:
-    """The wall clock, which stands still from its ninth second on: a box is as wide as the times in it."""
+    """A clock that goes ever slower and never comes to its ninth second: the times it gives are all as wide."""
 
     def __init__(self) -> None:
         self._start = time.time()
 
     def now(self) -> float:
-        return min(time.time(), self._start + 9.0)
+        passed = max(0.0, time.time() - self._start)
+        return self._start + 9.0 * passed / (passed + 9.0)
 
     def hold(self) -> None: ...
 
@@ -121,13 +122,14 @@ async def test_a_question(tmp_path: Path, size: tuple[int, int]) -> None:
     dig = reply(calls=[call("delegate_task_async", goal="clean the build folder")])
     scripts = {"clean": [reply(calls=[call("terminal", command="rm -rf build/cache")]), reply("no")]}
     model = ScriptedModel("m", [dig, reply("A child does it."), reply("well")], scripts=scripts)
-    async with seat(model, tmp_path, size=size, workspace="/tmp") as at:
+    async with seat(model, tmp_path, size=size, workspace="/tmp", clock=BriefClock()) as at:
         await at.send("Clean up, please.")
         await at.sees("wants terminal: rm -rf build/cache")
         await at.sees("counts as no in 4m ")
         await at.quiet()
         await at.sees("answered while 1 of its tasks still run")
         await picture(at, "question")
+        at.screen._ask.grace = 0.0
         await at.until(lambda: at.screen._ask.takes("n", at.chat.now()))
         await at.press("n")
         await at.sees("well")
@@ -147,11 +149,12 @@ async def test_a_question_of_the_model(tmp_path: Path, size: tuple[int, int]) ->
         ],
     )
     model = ScriptedModel("m", [ask, reply("I keep it.")])
-    async with seat(model, tmp_path, size=size, workspace="/tmp") as at:
+    async with seat(model, tmp_path, size=size, workspace="/tmp", clock=BriefClock()) as at:
         await at.send("Make the parser faster.")
         await at.sees("it goes on alone in 5")
         await at.sees("1-3 chooses")
         await picture(at, "clarify")
+        at.screen._ask.grace = 0.0
         await at.until(lambda: at.screen._ask.takes("1", at.chat.now()))
         await at.press("1")
         await at.sees("I keep it.")
