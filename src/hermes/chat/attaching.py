@@ -10,16 +10,17 @@ import base64
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio.to_thread
 import msgspec
 
 from hermes.chat.render import one_line, size_text
+from hermes.core.errors import UsageError
 from hermes.core.markers import defused
 from hermes.core.messages import Content, Image, Text
 
-__all__ = ["Attached", "Sight", "attached", "without_files"]
+__all__ = ["Attached", "Sight", "attached", "pictures_of", "without_files"]
 
 #: Characters of one file and of all files of a message that go along, and files that are looked at.
 MOST_FILE, MOST_TOGETHER, MOST_FILES = 60_000, 200_000, 20
@@ -79,6 +80,29 @@ async def attached(
     if "@" not in text:
         return Attached(text)
     return await anyio.to_thread.run_sync(_attached, text, folder, redact, (private, workspaces), sight or Sight())
+
+
+def pictures_of(paths: Sequence[str], sight: Sight) -> tuple[Image, ...]:
+    """The pictures that these files hold, in their order, for a model of which `sight` is known.
+
+    Raises:
+        UsageError: one cannot be read, is no picture or too large, or the model looks at none.
+    """
+    message = _Message("", str, sight)
+    for path in paths:
+        shown = one_line(path, 200)
+        try:
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise UsageError(f"--image {shown}: it is no file. Name a picture.")
+            kind = _picture(path)
+            if not kind:
+                raise UsageError(f"--image {shown}: it is no PNG, JPEG, GIF or WebP picture.")
+            message.show(shown, path, kind)
+        except OSError as error:
+            raise UsageError(f"--image {shown}: {error.strerror or error}.") from None
+        if message.notes:
+            raise UsageError(f"--image: {message.notes[0].removeprefix('! ')}")
+    return tuple(message.pictures)
 
 
 def without_files(text: str) -> str:

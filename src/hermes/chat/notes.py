@@ -31,6 +31,7 @@ __all__ = [
     "loop_delay",
     "run_ended",
     "running_lines",
+    "sight_for",
     "sight_of",
     "status",
     "stopping",
@@ -48,10 +49,14 @@ def describe_source(assembly: Assembly) -> str:
 
 def sight_of(chat: Chat) -> Sight:
     """Whether the model that answers now looks at pictures."""
-    assembly, session = chat.assembly, chat.session
-    name = (session.task.spec if session is not None else chat.spec).model.name or assembly.endpoint.model
-    profile = assembly.model.profile
-    if name != assembly.endpoint.model:  # it was changed in the conversation
+    session = chat.session
+    return sight_for(chat.assembly, (session.task.spec if session is not None else chat.spec).model.name)
+
+
+def sight_for(assembly: Assembly, name: str) -> Sight:
+    """Whether the model of this name looks at pictures; an empty name is the configured one."""
+    name, profile = name or assembly.endpoint.model, assembly.model.profile
+    if name != assembly.endpoint.model:  # the conversation has another
         profile = Catalog(assembly.settings.models).profile(name)
     return Sight(name, profile.images)
 

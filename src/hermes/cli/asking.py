@@ -29,6 +29,7 @@ def ask(options: GlobalOptions, given: dict[str, Any], text: str, usage_file: Pa
     """
     request = Request(
         text=text,
+        images=given["images"],
         toolsets=options.toolsets,
         workspace=os.getcwd(),
         quiet=given["quiet"],

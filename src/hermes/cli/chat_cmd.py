@@ -46,6 +46,7 @@ Examples:
 @click.command(epilog=_EXAMPLES)
 @click.option("-q", "--query", default=None, metavar="TEXT", help="Answer TEXT and end.")
 @click.option("--query-file", default=None, metavar="PATH", help="The same with the text of a file; - is stdin.")
+@click.option("--image", "images", multiple=True, metavar="PATH", help="A picture that goes along with the question.")
 @click.option("--oneshot", is_flag=True, help="One question and the end; implied without a terminal and by -Q.")
 @click.option("-Q", "--quiet", is_flag=True, help="Print only the final answer and the session.")
 @click.option("-v", "--verbose", is_flag=True, help="Show results and thoughts beside the calls.")
@@ -74,7 +75,6 @@ Examples:
     dev="--dev",
     hooks="--accept-hooks",
     skills="-s --skills",
-    image="--image",
     checkpoints="--checkpoints",
     safe="--safe-mode",
 )
@@ -100,9 +100,10 @@ def chat(context: click.Context, /, reasoning: str | None, directory: str | None
     text = _question(given, options.face)
     usage_file = check_usage_file(options.usage_file)
     if text is None:
-        for name, flag in (("as_json", "--json"), ("timeout", "--timeout")):
+        for name, flag in (("as_json", "--json"), ("timeout", "--timeout"), ("images", "--image")):
             if given[name]:
-                raise UsageError(f"{flag} belongs to a single question: give -q TEXT or --query-file PATH.")
+                also = "; in a conversation @path names a picture" if name == "images" else ""
+                raise UsageError(f"{flag} belongs to a single question: give -q TEXT or --query-file PATH{also}.")
         if given["detach"]:
             raise UsageError("--detach needs a question: give -q TEXT. In a conversation /detach does it.")
         return _converse(options, given)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from hermes.chat.leaving import goes_on
 from hermes.chat.notes import describe_source
-from hermes.cli.oneshot import Request
+from hermes.cli.oneshot import Request, shown_with
 from hermes.cli.options import Sources
 from hermes.cli.reaching import hand_to_host, reach
 from hermes.compose import Parts, conversation_spec, open_runtime
@@ -28,6 +29,7 @@ async def detached(request: Request, sources: Sources, parts: Parts) -> int:
             workspace=request.workspace,
             toolsets=request.toolsets,
         )
+        spec = msgspec.structs.replace(spec, goal=shown_with(assembly, request))
         session = await assembly.runtime.place(spec, source=request.source)
         click.echo(describe_source(assembly), err=True)
         for note in (*parts.loaded.warnings, *notes):

@@ -15,9 +15,10 @@ from typing import Any
 import anyio
 import msgspec
 
+from hermes.chat.attaching import pictures_of
 from hermes.chat.budget_text import price_note
 from hermes.chat.leaving import EXIT_INTERRUPTED, goes_on
-from hermes.chat.notes import describe_source
+from hermes.chat.notes import describe_source, sight_for
 from hermes.chat.render import one_line
 from hermes.chat.returning import describe, recover_mode
 from hermes.chat.revising import model_lines, revision
@@ -31,7 +32,7 @@ from hermes.compose import Assembly, Parts, conversation_spec, isolated_spec, op
 from hermes.core.codec import encode_envelope, encode_json
 from hermes.core.errors import HermesError, OperatorError
 from hermes.core.events import SCHEMA, Envelope, StreamRestarted, TextDeltaEvent, TurnStarted
-from hermes.core.messages import Usage
+from hermes.core.messages import Content, Text, Usage
 from hermes.core.result import TaskResult
 from hermes.delegation.report import workspace_line
 from hermes.runtime.denials import Denials, denied_note
@@ -45,6 +46,7 @@ __all__ = [
     "Request",
     "exit_code",
     "failed",
+    "shown_with",
 ]
 
 #: Failures that are over after a while or after money came in: exit code 75.
@@ -56,11 +58,13 @@ _NOTHING = TaskResult(task_id="", state="failed", exit_reason="error")
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked and how it is shown. `timeout` is seconds of the whole run, None for no limit.
 
-    `resume` names the session whose next input it is; there `text` may be empty, and what `options` name changes it.
+    `images` are paths of pictures that go along. `resume` names the session whose next input it is; there `text` may be
+    empty, and what `options` name changes it.
     `detaches`: it goes on elsewhere once its terminal is lost. `worktree`: it works in a git worktree of its own.
     """
 
     text: str
+    images: tuple[str, ...] = ()
     toolsets: tuple[str, ...] | None = None
     workspace: str
     quiet: bool = False
@@ -157,8 +161,10 @@ class OneShot:
         request = self._request
         wanted: dict[str, Any] = {"goal": request.text, "interactive": False, "toolsets": request.toolsets}
         if request.worktree:
-            return await isolated_spec(assembly, "worktree", workspace=request.workspace, **wanted)
-        return conversation_spec(assembly, workspace=request.workspace, **wanted)
+            spec, notes = await isolated_spec(assembly, "worktree", workspace=request.workspace, **wanted)
+        else:
+            spec, notes = conversation_spec(assembly, workspace=request.workspace, **wanted)
+        return msgspec.structs.replace(spec, goal=shown_with(assembly, request)), notes
 
     async def _resumed(self, assembly: Assembly, wanted: str) -> Task:
         """Go on with a session: its unfinished tasks, and the next input."""
@@ -168,10 +174,10 @@ class OneShot:
         report = await recovery.look(session)
         for line in describe(report, mode=mode):
             self._output.note(line)
-        say = self._request.text
+        before = stored_spec(report.main).model.name if report.main is not None else ""
+        say = shown_with(assembly, self._request, "" if self._request.options.model else before)
         revise = revision(assembly, self._request.options)
         task = await recovery.adopt(session, interactive=False, say=say, children=mode != "never", revise=revise)
-        before = stored_spec(report.main).model.name if report.main is not None else ""
         for line in model_lines(assembly, before, task):
             self._output.note(line)
         return task
@@ -321,6 +327,16 @@ class OneShot:
             self._scope.cancel()
         else:
             await self._assembly.runtime.control.cancel([self._task], text)
+
+
+def shown_with(assembly: Assembly, request: Request, model: str = "") -> Content:
+    """What is asked, with its pictures for the model of this name; an empty one is the configured model.
+
+    Raises:
+        UsageError: a picture cannot go along.
+    """
+    said = (Text(request.text),) if request.text else ()
+    return (*said, *(pictures_of(request.images, sight_for(assembly, model)) if request.images else ()))
 
 
 def exit_code(task: Task, result: TaskResult) -> int:

@@ -18,7 +18,7 @@ from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.codec import decode_entry, encode_json
 from hermes.core.errors import OperatorError, OwnershipLost, UsageError
 from hermes.core.events import ControlDelivered, ControlMissed, Envelope, TaskAdopted
-from hermes.core.messages import Assistant, ToolResult, Usage
+from hermes.core.messages import Assistant, Content, ToolResult, Usage
 from hermes.core.result import ENDED
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.views import TreeView
@@ -149,7 +149,7 @@ class Recovery:
         session_id: str,
         *,
         interactive: bool | None = None,
-        say: str = "",
+        say: Content | str = "",
         children: bool = True,
         revise: Revise = _as_it_is,
     ) -> Task:
@@ -180,7 +180,7 @@ class Recovery:
             if task.parent is None:
                 self._supervisor.forget(task)
 
-    async def _adopt(self, session_id: str, revise: Revise, say: str, children: bool) -> Task:
+    async def _adopt(self, session_id: str, revise: Revise, say: Content | str, children: bool) -> Task:
         rows = await self._store.tasks(session_id)
         main = next((row for row in rows if row.parent_id is None), None)
         if main is None:
