@@ -164,8 +164,9 @@ class Transcript(VerticalScroll, can_focus=True):
             self._answer, self._thought = [], None
         elif isinstance(item, AnswerVoid):
             for part in self._answer:
-                self._blocks.remove(part)
-                await part.remove()
+                if part in self._blocks:  # the beginning of a long answer may have gone
+                    self._blocks.remove(part)
+                    await part.remove()
             self._answer = []
         elif isinstance(item, Noted):
             await self._add_note(item.text)
