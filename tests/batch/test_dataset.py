@@ -37,6 +37,9 @@ def test_bom_crlf_and_blank_lines_are_fine(tmp_path: Path) -> None:
         (b'{"prompt": "a", "toolsets": [1]}', '"toolsets"'),
         (b'{"prompt": "a", "x": NaN}', "NaN"),
         (b"[" * 100_000, "nested"),
+        (b"[", "a row is one line: jq -c '.[]' FILE"),
+        (b'[{"prompt": "a"}, {"prompt": "b"}]', "not an object but a list; a row is one line: jq -c '.[]' FILE"),
+        (b"{", "a row is one line: jq -c . FILE"),
     ],
 )
 def test_a_bad_line_is_named_with_file_and_number(tmp_path: Path, line: bytes, why: str) -> None:

@@ -50,9 +50,13 @@ def read_row(number: int, line: bytes, modules: Collection[str]) -> tuple[Datase
     Raises:
         BadLine: it cannot be used.
     """
-    value, whole = _decode(line)
+    try:
+        value, whole = _decode(line)
+    except BadLine as error:
+        raise BadLine(f"{error}{_of_many_lines(line)}") from None
     if not isinstance(value, dict):
-        raise BadLine(f'not an object but {_kind(value)}; write {{"prompt": …}}')
+        hint = _of_many_lines(line) or '; write {"prompt": …}'
+        raise BadLine(f"not an object but {_kind(value)}{hint}")
     scrubbed = [0]
     source = value if whole else _scrub(value, scrubbed)
     prompt, before, system = _asked(source)
@@ -71,6 +75,13 @@ def read_row(number: int, line: bytes, modules: Collection[str]) -> tuple[Datase
         ),
         scrubbed[0],
     )
+
+
+def _of_many_lines(line: bytes) -> str:
+    """What makes rows of a file that is one array, or objects of several lines; empty where neither begins here."""
+    if line in (b"[", b"{") or line.startswith(b"[{"):
+        return f"; a row is one line: jq -c {'.' if line == b'{' else repr('.[]')} FILE makes such lines"
+    return ""
 
 
 def _asked(source: dict[str, Any]) -> tuple[str, tuple[dict[str, str], ...], str]:
