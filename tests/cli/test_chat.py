@@ -236,7 +236,6 @@ def test_questions_come_from_flags_files_and_pipes(program: Program) -> None:
         (["-q", "x", "--usage-file", "/nowhere/u.json"], "--usage-file /nowhere/u.json cannot be written"),
         (["-q", "x", "--worktree", "--resume"], "--worktree begins something new"),
         (["-q", "x", "-s", "a"], "--skills is not supported in this release"),
-        (["-q", "x", "--image", "a.png"], "--image is not supported in this release"),
         (["-q", "x", "--timeout", "0"], "--timeout"),
         (["-q", "x", "--in", "nowhere"], "--in nowhere"),
         (["--cli", "--json"], "--json belongs to a single question"),

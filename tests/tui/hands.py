@@ -17,10 +17,12 @@ from pathlib import Path
 import anyio
 import pytest
 from textual import events
+from textual._context import visible_screen_stack
 from textual.app import App, ScreenStackError
 from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 __all__ = ["PATIENCE", "Hands", "is_picture", "on_stage", "until"]
 
@@ -36,7 +38,15 @@ class Hands(Pilot[None]):
     @property
     def text(self) -> str:
         """What stands on the screen that is seen."""
-        return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+        return "\n".join(strip.text.rstrip() for strip in self.strips)
+
+    @property
+    def strips(self) -> list[Strip]:
+        """The lines of the screen that is seen, over those that show through it. What is drawn here is kept and shown
+        again, so it has to be drawn as the program does."""
+        with self.app._context():
+            visible_screen_stack.set(self.app._background_screens)
+            return self.app.screen._compositor.render_strips()
 
     async def press(self, *keys: str) -> None:
         """Press keys, each when the one before was handled."""
@@ -80,7 +90,7 @@ class Hands(Pilot[None]):
         return [self.app, *(part for screen in self.app.screen_stack for part in screen.walk_children(with_self=True))]
 
     def _draw(self) -> None:
-        with suppress(ScreenStackError):
+        with suppress(ScreenStackError), self.app._context():  # what is drawn while a test waits asks for the program
             self.app.screen._on_timer_update()
 
 

@@ -53,8 +53,7 @@ class Stage(App[None]):
 def shown(hands: Hands) -> list[str]:
     """What stands on the screen, line by line."""
     width, height = hands.app.size
-    lines = hands.app.screen._compositor.render_strips()
-    return [strip.crop(0, width).text.rstrip() for strip in lines[:height]]
+    return [strip.crop(0, width).text.rstrip() for strip in hands.strips[:height]]
 
 
 async def same(name: str, hands: Hands, instead: Mapping[str, str] | None = None) -> None:
