@@ -96,11 +96,32 @@ def test_an_update_keeps_what_was_changed_here(hermes: Hermes, hermes_home: Path
     )
     text = (there / "config.yaml").read_text()
     assert text.startswith("# theirs\n") and "default: m3" in text and "max_turns: 9" in text
+    assert "profile.yaml: description becomes 'Writes books'" in ran.out
     assert "api_max_retries: 5" in text and "tell-me" not in text and "terminal_title" in text
     assert sorted(path.name for path in (there / "agents").glob("*.md")) == ["editor.md"]
     assert read_profile(find_home(os.environ, "writer")).description == "Writes books"
     assert "nothing new" in hermes("profile", "update", "writer", "-y").out
     assert hermes("profile", "update", "default").code == 2
+
+
+def test_a_value_that_becomes_a_section_comes_and_so_does_a_new_description_alone(
+    hermes: Hermes, hermes_home: Path, source: Path
+) -> None:
+    (source / "config.yaml").write_text("models: {}\nagent:\n  max_turns: 7\n")
+    hermes("profile", "install", str(source), "-y")
+    hermes("-p", "writer", "config", "set", "display.terminal_title", "false")
+    (source / "config.yaml").write_text("models:\n  m2:\n    context_window: 9000\nagent:\n  max_turns: 7\n")
+    ran = hermes("profile", "update", "writer", "-y")
+    assert ran.code == 0 and "stays" not in ran.out, ran
+    text = (hermes_home / "profiles" / "writer" / "config.yaml").read_text()
+    assert "context_window: 9000" in text and "terminal_title" in text
+    (source / "config.yaml").write_text("models: {}\nagent:\n  max_turns: 7\n")
+    assert hermes("profile", "update", "writer", "-y").code == 0
+    assert "context_window" not in (hermes_home / "profiles" / "writer" / "config.yaml").read_text()
+    (source / "distribution.yaml").write_text(MANIFEST.format(version="1.1").replace("reports", "books"))
+    ran = hermes("profile", "update", "writer")
+    assert ran.code == 1 and "description becomes 'Writes books'" in ran.out and "Nothing was changed" in ran.err
+    assert read_profile(find_home(os.environ, "writer")).description == "Writes reports"
 
 
 def test_an_update_that_was_cut_off_is_begun_again(hermes: Hermes, hermes_home: Path, source: Path) -> None:

@@ -82,7 +82,8 @@ def install(context: click.Context, /, source: str, name: str, ref: str, yes: bo
         print_json({**msgspec.to_builtins(found), **about, **told})
         return
     click.echo(f"installed {name} in {placed.path}")
-    for each in missing:
+    wanted = {each.name for each in fetched.offer.manifest.env_requires if each.required}
+    for each in (name for name in missing if name in wanted):
         click.echo(f"  it needs {each}: hermes -p {name} config set {each} …")
 
 

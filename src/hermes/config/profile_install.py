@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from hermes.core.errors import ConfigError, OperatorError, UsageError
 
 __all__ = ["Change", "Origin", "apply", "brought", "differences", "plan_update", "read_origin", "settle", "staged"]
 
-_CONFIG = "config.yaml"
+_CONFIG, _PROFILE = "config.yaml", "profile.yaml"
 #: Seconds after which what a killed installation left is removed.
 _LEFT = 86_400.0
 _PREFIX = ".installing-"
@@ -204,6 +204,9 @@ def plan_update(home: Home, offer: Offer) -> list[Change]:
             found += _settings_changes(_settings(before or ""), _settings(own), _settings(after or ""))
         else:
             found.append(Change(what="keep", file=path))
+    known, told = read_origin(home), offer.manifest.description
+    if known is not None and read_profile(home).description == known.description != told:
+        found.append(Change(what="set", file=_PROFILE, key=("description",), value=told))
     return found
 
 
@@ -211,19 +214,22 @@ def _settings_changes(
     before: Mapping[tuple[str, ...], Any], own: Mapping[tuple[str, ...], Any], after: Mapping[tuple[str, ...], Any]
 ) -> Iterator[Change]:
     none = object()
+    going = [key for key, was in before.items() if key not in after and own.get(key, none) == was]
+    yield from (
+        Change(what="unset", file=_CONFIG, key=key) for key in going
+    )  # first, since others may take their place
+    staying = [key for key in own if key not in going]
     for key in {**before, **after}:
         was, here, there = (each.get(key, none) for each in (before, own, after))
-        if was == there or here == there:
+        if was == there or here == there or key in going:
             continue
-        if here != was or _crosses(key, own):
+        if here != was or _crosses(key, staying):
             yield Change(what="keep", file=_CONFIG, key=key)
-        elif there is none:
-            yield Change(what="unset", file=_CONFIG, key=key)
         else:
             yield Change(what="set", file=_CONFIG, key=key, value=there)
 
 
-def _crosses(key: tuple[str, ...], own: Mapping[tuple[str, ...], Any]) -> bool:
+def _crosses(key: tuple[str, ...], own: Collection[tuple[str, ...]]) -> bool:
     """Whether a setting here is a value where the other has a section, or the other way round."""
     return any(other != key and (other[: len(key)] == key or key[: len(other)] == other) for other in own)
 
@@ -234,8 +240,7 @@ def apply(home: Home, offer: Offer, origin: Origin, changes: list[Change]) -> No
     Raises:
         UsageError: the profile was not installed. OperatorError: a file cannot be written.
     """
-    known = read_origin(home)
-    if known is None:
+    if read_origin(home) is None:
         raise UsageError(f"{home.profile} was made here and not installed; there is nothing to update it from.")
     home.prepare(home.run_dir)
     for change in changes:
@@ -245,10 +250,10 @@ def apply(home: Home, offer: Offer, origin: Origin, changes: list[Change]) -> No
             write_file(path, offer.files[change.file], mode=0o600)
         elif change.what == "remove":
             path.unlink(missing_ok=True)
+        elif change.what == "set" and change.file == _PROFILE:
+            change_profile(home, description=change.value, description_auto=False)
         elif change.what == "set":
             set_value(path, change.key, change.value, lock=home.run_dir / "config.lock")
         elif change.what == "unset":
             unset_value(path, change.key, lock=home.run_dir / "config.lock")
-    if read_profile(home).description == known.description != offer.manifest.description:
-        change_profile(home, description=offer.manifest.description, description_auto=False)
     _record(home, offer, origin)
