@@ -10,7 +10,7 @@ from hermes.batch.again import merge_again
 from hermes.batch.filter_settings import FILTERS, FilterSettings, filter_settings
 from hermes.batch.filters import LOOP, Filters
 from hermes.batch.rollout import RolloutResult
-from hermes.core.errors import UsageError
+from hermes.core.errors import OperatorError, UsageError
 from hermes.core.messages import Assistant, Text, ToolCall, Usage, User
 from tests.batch.export.runs import record, write_run
 from tests.batch.fakes import answered, spec
@@ -63,6 +63,16 @@ def test_a_duplicate_is_another_row_and_never_another_rollout() -> None:
     found = filters.judge(twin)
     assert found is not None and found.detail == "The same conversation as row 0."
     assert reason(filters, answered("same", text="else"), 2) == ""
+
+
+def test_no_room_for_what_was_seen_before_is_told() -> None:
+    filters = only("duplicate")
+    assert reason(filters, answered("first"), 0) == ""
+    assert filters._seen is not None
+    filters._seen.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(OperatorError, match=r"temporary files: database or disk is full.* TMPDIR"):
+        for number in range(1, 10_000):
+            reason(filters, answered(f"row {number}"), number)
 
 
 def test_filters_are_named() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hermes.batch.distribution import DISTRIBUTIONS, choose, distribution
-from hermes.batch.identity import row_hash, row_ids
+from hermes.batch.identity import row_hash
 from hermes.batch.plan import compare
 from hermes.batch.rowtable import RowTable
 from hermes.core.errors import UsageError
@@ -16,7 +16,8 @@ def rows(letters: str) -> RowTable:
 def test_the_order_of_keys_makes_no_difference_and_equal_rows_get_ordinals() -> None:
     same = [row_hash({"prompt": "a", "cwd": "/"}), row_hash({"cwd": "/", "prompt": "a"})]
     assert same[0] == same[1] != row_hash({"prompt": "a"})
-    assert row_ids(same) == [f"{same[0]}:0", f"{same[0]}:1"]
+    table = RowTable.of(bytearray(bytes.fromhex("".join(same))))
+    assert [table.row_id(position) for position in range(2)] == [f"{same[0]}:0", f"{same[0]}:1"]
 
 
 @pytest.mark.parametrize(

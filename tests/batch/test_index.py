@@ -147,6 +147,7 @@ def test_slots_hold_only_rollouts_that_there_can_be() -> None:
     for index, rollout in ((3, 1), (0, 2), (-1, 0), (1, -1)):
         slots.add(index, rollout)
     assert [(at, n) for at in range(5) for n in range(2) if slots.has(at, n)] == [(3, 1)]
+    assert not any(slots.has(index, rollout) for index, rollout in ((2, 3), (-1, 1), (4, -1)))
     assert not Slots(1)
 
 

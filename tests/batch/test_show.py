@@ -51,6 +51,28 @@ async def test_rows_that_have_ended_can_be_read_while_the_run_goes_on(desk: Desk
     assert shown(desk, "failed").endswith("failed.jsonl has no rows")
 
 
+async def test_of_a_run_that_goes_on_the_rows_of_now_are_read_and_not_those_of_its_last_end(desk: Desk) -> None:
+    desk.dataset(prompts(3))
+    seen: list[str] = []
+
+    async def first(request: RolloutRequest) -> RolloutResult:
+        assert desk.switch is not None
+        desk.switch.stop(StopCause(kind="interrupted", message="x", exit_code=130))
+        return answered(request.prompt)
+
+    async def then(request: RolloutRequest) -> RolloutResult:
+        if request.index == 2:
+            while len(desk.batch_rows()) < 2:
+                await anyio.sleep(0.01)
+            seen.append(shown(desk, "", 1))
+        return answered(request.prompt)
+
+    assert await desk.start(FakeEngine(first), num_workers=1) == 130
+    assert len(desk.lines("trajectories.jsonl")) == 1
+    assert await desk.start(FakeEngine(then), num_workers=1, resume=True) == 0
+    assert len(seen) == 1 and "has not ended" in seen[0] and "prompt 1" in seen[0]
+
+
 async def test_before_any_row_has_ended(desk: Desk) -> None:
     desk.dataset(prompts(2))
 

@@ -15,6 +15,7 @@ from hermes.batch.reasoning import reasoning_stats, split_reasoning, survives
 from hermes.batch.record import Record
 from hermes.batch.rollout import RolloutResult
 from hermes.core.codec import encode_json
+from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant
 
 __all__ = ["AMBIGUOUS_TAGS", "HALLUCINATED_TOOL", "NO_REASONING", "Filters", "Rejection", "judge"]
@@ -58,6 +59,15 @@ class Filters:
 
     def _first(self, digest: bytes, index: int) -> int:
         """The first row with this conversation, which is the row `index` if there was none before."""
+        try:
+            return self._looked_up(digest, index)
+        except sqlite3.OperationalError as error:
+            raise OperatorError(
+                f"cannot keep which conversations came before, in the folder for temporary files: {error}. Free some "
+                "room there, or name another one by TMPDIR; what has ended stands, and `hermes batch merge` goes on."
+            ) from error
+
+    def _looked_up(self, digest: bytes, index: int) -> int:
         if self._seen is None:
             self._seen = sqlite3.connect("", isolation_level=None, check_same_thread=False)
             self._seen.execute("CREATE TABLE seen (digest BLOB PRIMARY KEY, row INTEGER) WITHOUT ROWID")

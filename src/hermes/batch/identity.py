@@ -7,13 +7,12 @@ is not its identity, so that a row inserted on top shifts nothing and equal prom
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-__all__ = ["Changes", "fingerprint", "row_hash", "row_ids", "rollout_key", "session_name"]
+__all__ = ["Changes", "fingerprint", "row_hash", "rollout_key", "session_name"]
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -21,16 +20,6 @@ _encoder = msgspec.json.Encoder(order="sorted")
 def row_hash(source: dict[str, Any]) -> str:
     """Return 32 hex digits of the SHA-256 of the row with sorted keys and no blanks."""
     return hashlib.sha256(_encoder.encode(source)).hexdigest()[:32]
-
-
-def row_ids(hashes: Iterable[str]) -> list[str]:
-    """Return "hash:ordinal" for each hash, the ordinal counting equal rows from 0."""
-    seen: Counter[str] = Counter()
-    ids = []
-    for digest in hashes:
-        ids.append(f"{digest}:{seen[digest]}")
-        seen[digest] += 1
-    return ids
 
 
 def rollout_key(row_id: str, rollout: int) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from hermes.batch.counts import Counts
+from hermes.batch.identity import rollout_key
 from hermes.batch.record import LASTING_FAILURES, Head, Outcome, RecordFile, Used, decode_head
 from hermes.batch.rowtable import RowTable
 
@@ -58,17 +59,20 @@ class Slots:
 
     def add(self, index: int, rollout: int) -> None:
         """Take one in; there is none of a number that no row has."""
-        if index < 0 or not 0 <= rollout < self._rollouts:
+        slot = self._slot(index, rollout)
+        if slot is None:
             return
-        slot = index * self._rollouts + rollout
         if slot >= len(self._marks):
             self._marks.extend(bytes(slot + 1 - len(self._marks)))
         self._marks[slot] = 1
 
     def has(self, index: int, rollout: int) -> bool:
         """Whether it is among them."""
-        slot = index * self._rollouts + rollout
-        return slot < len(self._marks) and bool(self._marks[slot])
+        slot = self._slot(index, rollout)
+        return slot is not None and slot < len(self._marks) and bool(self._marks[slot])
+
+    def _slot(self, index: int, rollout: int) -> int | None:
+        return index * self._rollouts + rollout if index >= 0 and 0 <= rollout < self._rollouts else None
 
     def __bool__(self) -> bool:
         return bool(self._marks)
@@ -107,7 +111,7 @@ class RecordIndex:
         if head.rollout >= self.rollouts or not 0 <= head.index < len(self._by_place):
             return None
         position = self._by_place[head.index]
-        if position < 0 or head.key != f"{self._rows.row_id(position)}:{head.rollout}":
+        if position < 0 or head.key != rollout_key(self._rows.row_id(position), head.rollout):
             return None
         return head.index * self.rollouts + head.rollout
 
@@ -150,7 +154,7 @@ class RecordIndex:
 
     def ended(self, rows: RowTable, position: int, rollout: int) -> Ended | None:
         """How a rollout of the row at `position` of `rows` ended; None: it has not."""
-        if self._strays and (stray := self._strays.get(f"{rows.row_id(position)}:{rollout}")) is not None:
+        if self._strays and (stray := self._strays.get(rollout_key(rows.row_id(position), rollout))) is not None:
             return stray.ended
         slot = rows.place(position) * self.rollouts + rollout
         return self._ways[self._kinds[slot]] if rollout < self.rollouts and slot < len(self._kinds) else None
@@ -186,10 +190,6 @@ class RecordIndex:
     def first_finished(self, count: int) -> list[Place]:
         """The finished rollouts whose records were written first."""
         return heapq.nsmallest(count, self.places(finished=True), key=lambda place: place.offset)
-
-    def finished(self) -> bool:
-        """Whether any rollout is done."""
-        return bool(self.counts.kept or self.counts.rejected.total())
 
     def last_index(self) -> int:
         """The last place of which a record is known, or of which there could be one; -1 for none."""

@@ -50,8 +50,8 @@ def rows_of(
     data_dir: Path, run_name: str, which: str, count: int, index: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the first `count` rows of a merged file: `which` is trajectories, rejected or failed. With an `index` those
-    are all rollouts of that row, and an empty `which` looks for them in all three files. Before the first merge the
-    rows of the batch files stand in for the kept ones.
+    are all rollouts of that row, and an empty `which` looks for them in all three files. Before the first merge, and
+    while the run goes on, the rows of the batch files stand in for the kept ones: those that ended and did not fail.
 
     Raises:
         UsageError: there is no such run, it has not been merged yet, or it has no such row.
@@ -88,8 +88,8 @@ def _merged_path(folder: RunFolder, name: str) -> Path:
 
 
 def _merged(folder: RunFolder, which: str) -> bool:
-    """Whether the merged files are what is to be read."""
-    return which not in ("", FILES[0]) or _merged_path(folder, FILES[0]).exists()
+    """Whether the merged files are what is to be read: a run that goes on has rows that are not in them."""
+    return which not in ("", FILES[0]) or (_merged_path(folder, FILES[0]).exists() and not is_held(folder))
 
 
 def _not_yet(folder: RunFolder, path: Path) -> UsageError:

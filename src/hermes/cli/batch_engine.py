@@ -127,8 +127,8 @@ class BatchEngine:
                 if settings.max_cost is not None:
                     _see_price(assembly, settings.max_cost)
                 await engine.look()
-                if self._file is not None:
-                    engine.keep_only(())  # a recording holds rollouts whole: what a dead process began, begins anew
+                if assembly.tape is not None:
+                    engine.keep_only(())  # a tape holds rollouts whole: what a dead process began, begins anew
                 yield engine
                 if self._number is None:
                     self.strayed = tell_tape(assembly.tape, self._say)
