@@ -79,7 +79,6 @@ def _at_a_card(request: Request) -> Reply:
     return reply(calls=[call("kanban_complete", summary="It is written.", result="hello")])
 
 
-@pytest.mark.timeout(400)  # in some, twenty processes work one after the other
 @pytest.mark.parametrize(("language", "code"), [pytest.param(*rest, id=name) for name, *rest in _examples()])
 def test_example_runs(language: str, code: str, tmp_path: Path, home: Path) -> None:
     work = tmp_path / "work"

@@ -11,16 +11,6 @@ import pytest
 
 from hermes.cli.main import main
 
-#: Seconds for a test that names none: many start a dozen programs one after the other, and the machine may be busy.
-LONGEST = 400
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests of this folder the time that programs take."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(LONGEST))
-
 
 class Ran(NamedTuple):
     """Exit code, stdout and stderr of one run."""

@@ -270,7 +270,6 @@ def install(machine: Machine, kind: str, wheels: dict[str, Path], needs_tool: Ca
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["checkout", "folder", "pip", "uv", "pipx"])
 def test_a_tree_goes_on_under_the_next_version_and_the_way_back_is_open(
     machine: Machine, kind: str, request: pytest.FixtureRequest, needs_tool: Callable[[str], Path]
@@ -316,7 +315,6 @@ def test_a_tree_goes_on_under_the_next_version_and_the_way_back_is_open(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_version_that_does_not_start_is_taken_back(machine: Machine, needs_tool: Callable[[str], Path]) -> None:
     install(machine, "checkout", {}, needs_tool)
     author, checkout = machine.base / "author", machine.base / "checkout"
@@ -343,7 +341,6 @@ def test_a_version_that_does_not_start_is_taken_back(machine: Machine, needs_too
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_another_branch_is_followed_and_left_again(machine: Machine, needs_tool: Callable[[str], Path]) -> None:
     install(machine, "checkout", {}, needs_tool)
     in_author, in_checkout = (("git", "-C", str(machine.base / name)) for name in ("author", "checkout"))

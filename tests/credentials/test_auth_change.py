@@ -161,11 +161,12 @@ from hermes.credentials.pool import Credential
 path, number, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 
 def written(write, *arguments):
-    while True:  # it says to try again when seven others had the file for long
+    for _ in range(9):  # it says to try again when seven others had the file for long
         try:
             return write(*arguments)
         except TryLater:
             continue
+    return write(*arguments)
 
 name, _ = written(add_entry, path, "openrouter", f"sk-{number}-0123456789")
 print("ready", flush=True)
@@ -179,7 +180,6 @@ print("done", flush=True)
 
 
 @pytest.mark.fault("B064")
-@pytest.mark.timeout(300)
 def test_processes_that_write_at_once_and_are_killed_lose_nothing(path: Path) -> None:
     """Six write until they are done, two are killed at some moment."""
     rounds = 15

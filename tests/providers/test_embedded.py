@@ -83,7 +83,6 @@ async def loop(model: EmbeddedModel, text: str, folder: Path) -> list[Entry]:
 
 
 @pytest.mark.anyio
-@pytest.mark.timeout(240)
 async def test_a_forced_call_its_real_result_and_an_answer(model: EmbeddedModel, tmp_path: Path) -> None:
     (tmp_path / "poem.txt").write_text("one\ntwo\nthree\n")
     text = "Count the lines of poem.txt. Use the command `wc -l poem.txt`."
@@ -112,7 +111,6 @@ async def test_a_forced_call_its_real_result_and_an_answer(model: EmbeddedModel,
 
 
 @pytest.mark.anyio
-@pytest.mark.timeout(240)
 async def test_a_process_that_was_killed_is_started_again_and_eight_at_once_all_end(model: EmbeddedModel) -> None:
     server = model._server
     await ask(model, task("Say hi."), most=4)
@@ -139,7 +137,6 @@ async def test_a_process_that_was_killed_is_started_again_and_eight_at_once_all_
 
 @pytest.mark.anyio
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 async def test_a_task_that_names_spawn_parallel_becomes_two_children(model: EmbeddedModel) -> None:
     first, second = "Show the date. Use the command `date`.", "Where are we? Use the command `pwd`."
     text = f"Give two tasks to two children with spawn_parallel.\nTask 1: {first}\nTask 2: {second}"

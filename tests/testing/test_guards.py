@@ -152,7 +152,6 @@ CASES = {
 }
 
 
-@pytest.mark.timeout(300)
 def test_the_fixtures_fail_a_test_that_leaves_something_behind(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["hermes.testing.fixtures"]\n', encoding="utf-8")
     for case, code in CASES.items():

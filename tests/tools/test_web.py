@@ -205,8 +205,20 @@ async def test_a_long_page_is_cut_and_kept_whole(site: Site, tmp_path: Path) -> 
 @pytest.mark.parametrize("html", ["<a" * 100_000, "<div>" * 60_000, "<b>" * 3_000 + "deep"])
 async def test_a_page_that_is_built_to_last_does_not_hold_the_loop(site: Site, tmp_path: Path, html: str) -> None:
     site.add("/trap", html)
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await anyio.sleep(0.01)
+            ticks += 1
+
     with anyio.move_on_after(1.5):
-        await extract(site, tmp_path, site.url("/trap"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(tick)
+            await extract(site, tmp_path, site.url("/trap"))
+            await anyio.sleep_forever()
+    assert ticks > 3  # of some 150 while it was looked at
     with anyio.fail_after(20):  # cancelled or done, the loop is free
         for _ in range(20):
             await anyio.sleep(0.01)

@@ -87,7 +87,6 @@ async def test_a_child_that_ended_before_anybody_looked_stands_with_its_end(tmp_
             assert screen.model.counts.ended == 1
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.fault("B148")
 async def test_sums_and_rows_are_of_one_view_whatever_was_not_drawn(tmp_path: Path) -> None:
     """Nine of ten events pass while nothing is drawn: the next picture is right all the same."""

@@ -275,7 +275,6 @@ async def test_a_small_terminal_keeps_the_editor(tmp_path: Path) -> None:
         await at.sees("dig deep · running")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.fault("B150")
 async def test_much_output_at_once_leaves_the_keys_alive(tmp_path: Path) -> None:
     """Ten megabytes of answer, thousands of calls and of children's ends, before one picture is drawn."""

@@ -19,8 +19,6 @@ from tests.cli.program import HERMES, Program, once
 #: Seconds that a step may take: a wait ends at once when what it waits for is there.
 PATIENCE = 60.0
 
-pytestmark = pytest.mark.timeout(300)
-
 
 class Terminal:
     """A shell in a tmux of its own."""
