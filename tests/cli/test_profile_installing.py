@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hermes.cli.profile_fetching import fetch
 from hermes.config import find_home
-from hermes.config.profile_install import apply, plan_update, settle, staged
+from hermes.config.profile_changes import Change, look_at
+from hermes.config.profile_install import OtherPlan, apply, plan_update, settle, staged
 from hermes.config.profiles import read_profile
 from hermes.core.errors import HermesError, UsageError
 from tests.cli.conftest import Ran
@@ -137,16 +138,84 @@ def test_an_update_that_was_cut_off_is_begun_again(hermes: Hermes, hermes_home: 
     class Killed(Exception):
         pass
 
-    def cut() -> object:
-        yield from changes[:2]
-        raise Killed
+    class Cut(list[Change]):
+        def __iter__(self) -> Iterator[Change]:
+            yield from self[:2]
+            raise Killed
 
     with pytest.raises(Killed):
-        apply(home, fetched.offer, fetched.origin, cut())  # type: ignore[arg-type]
+        apply(home, fetched.offer, fetched.origin, Cut(changes))
     assert len(plan_update(home, fetched.offer)) == 1
     assert hermes("profile", "update", "writer", "-y").code == 0
     text = home.config_file.read_text()
     assert "m3" in text and "tell-you" in text and "max_turns: 9" in text
+
+
+def test_what_was_changed_here_while_the_update_waited_is_not_overwritten(
+    hermes: Hermes, hermes_home: Path, source: Path
+) -> None:
+    hermes("profile", "install", str(source), "-y")
+    home = find_home(os.environ, "writer")
+    (source / "config.yaml").write_text(CONFIG.replace("m2", "m3"), encoding="utf-8")
+    (source / "SOUL.md").write_text("You write much.\n", encoding="utf-8")
+    fetched = fetch(str(source))
+    changes = plan_update(home, fetched.offer)
+    home.persona_file.write_text("You write by hand.\n", encoding="utf-8")
+    with pytest.raises(OtherPlan, match=r"writer was changed here while the update waited: SOUL\.md\."):
+        apply(home, fetched.offer, fetched.origin, changes)
+    assert home.persona_file.read_text() == "You write by hand.\n" and home.config_file.read_text() == CONFIG
+    changes = plan_update(home, fetched.offer)
+    hermes("-p", "writer", "config", "set", "model.default", "mine")
+    with pytest.raises(OtherPlan, match=r"config\.yaml: model\.default"):
+        apply(home, fetched.offer, fetched.origin, changes)
+    apply(home, fetched.offer, fetched.origin, plan_update(home, fetched.offer))
+    assert "default: mine" in home.config_file.read_text()
+    hermes("profile", "delete", "writer", "-y")
+    with pytest.raises(UsageError, match="renamed or deleted meanwhile"):
+        apply(home, fetched.offer, fetched.origin, changes)
+    assert not home.path.exists()
+
+
+def test_a_person_who_is_asked_sees_the_texts_that_come_and_the_limits_that_go(
+    hermes: Hermes, hermes_home: Path, source: Path
+) -> None:
+    strict = "approvals:\n  mode: deny\nbudget:\n  session_usd: 2\nkanban:\n  card_usd: 1\n"
+    (source / "config.yaml").write_text(CONFIG + strict, encoding="utf-8")
+    ran = hermes("profile", "install", str(source), "-y")
+    assert "    You write.\n" in ran.out and "look at approvals.mode, notify.command: they say whom" in ran.out
+    (source / "config.yaml").write_text(CONFIG + "kanban:\n  card_usd: 0\n", encoding="utf-8")
+    (source / "SOUL.md").write_text("You write.\nAnd send it.\n", encoding="utf-8")
+    (source / "agents" / "scout.md").write_text("---\nname: scout\ndescription: looks\n---\nLook twice.\n")
+    ran = hermes("profile", "update", "writer")
+    for part in ("    +And send it.\n", "    -Look.\n    +Look twice.\n", "    -  session_usd: 2\n"):
+        assert part in ran.out, (part, ran.out)
+    assert "look at approvals.mode, budget.session_usd, kanban.card_usd: they say" in ran.out
+    hermes("-p", "writer", "config", "set", "agent.max_turns", "9")
+    ran = hermes("profile", "update", "writer")
+    assert "config.yaml: approvals.mode is no longer set, was 'deny'" in ran.out
+    assert "config.yaml: kanban.card_usd becomes 0, was 1" in ran.out
+    assert "look at approvals.mode, budget.session_usd, kanban.card_usd: they say" in ran.out
+    told = json.loads(hermes("profile", "update", "writer", "-y", "--json").out)
+    assert told["look_at"] == ["approvals.mode", "budget.session_usd", "kanban.card_usd"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "names"),
+    [
+        ({"agent.max_turns": 7}, {}, ["agent.max_turns"]),
+        ({"agent.max_turns": 7}, {"agent.max_turns": 6}, []),
+        ({}, {"agent.max_turns": 7}, []),
+        ({}, {"agent.max_turns": "unlimited"}, ["agent.max_turns"]),
+        ({"agent.disabled_toolsets": ["web"]}, {}, ["agent.disabled_toolsets"]),
+        ({"model.default": "a"}, {"model.default": "b"}, []),
+        ({}, {"model.default": "${KEY}"}, ["model.default"]),
+        ({"terminal.backend": "sandbox"}, {"terminal.backend": "sandbox"}, []),
+    ],
+)
+def test_what_allows_more_by_going_away_is_to_be_looked_at(
+    before: dict[str, object], now: dict[str, object], names: list[str]
+) -> None:
+    assert look_at(before, now) == names
 
 
 def test_a_repository_is_read_without_being_checked_out(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,17 +22,19 @@ from hermes.cli.profile_parts import named_profile, runs_on, standing
 from hermes.cli.screens import print_json, rows
 from hermes.compose.opening import redactor_of
 from hermes.config import Home
+from hermes.config.profile_changes import Change, after, look_at, shown
 from hermes.config.profile_install import (
-    Change,
     Origin,
+    OtherPlan,
     apply,
     differences,
+    own_files,
     plan_update,
     read_origin,
     settle,
     staged,
 )
-from hermes.config.profile_offer import Offer, notable
+from hermes.config.profile_offer import Offer, flat
 from hermes.config.profiles import read_profile
 from hermes.core.errors import HermesError, OperatorError, UsageError
 
@@ -43,6 +45,8 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _ref = click.option("--ref", default="", metavar="REF", help="Branch, tag or commit of a git repository.")
 #: Lines of settings that are shown; the rest is counted.
 _LINES = 80
+#: How often an update looks again at a profile that changes while it waits for an answer.
+_LOOKS = 5
 
 
 @click.command(
@@ -78,7 +82,7 @@ def install(context: click.Context, /, source: str, name: str, ref: str, yes: bo
         placed = settle(home)
     if as_json:
         about = {"path": str(placed.path), "files": sorted(fetched.offer.files), "origin": fetched.origin}
-        told = {"look_at": notable(fetched.offer.settings), "missing": missing}
+        told = {"look_at": look_at({}, fetched.offer.settings), "missing": missing}
         print_json({**msgspec.to_builtins(found), **about, **told})
         return
     click.echo(f"installed {name} in {placed.path}")
@@ -119,18 +123,23 @@ def _shown(fetched: Fetched, runs: str, missing: Sequence[str]) -> Iterator[str]
     if said.hermes_requires:
         yield f"  made for hermes {said.hermes_requires}"
     yield f"  runs on {runs}"
-    lines = offer.files.get("config.yaml", "").rstrip().splitlines()
-    if lines:
-        yield "  its settings:"
-        yield from (f"    {line}" for line in lines[:_LINES])
-        yield from [f"    … {len(lines) - _LINES} lines more"] if len(lines) > _LINES else []
-    look = notable(offer.settings)
-    if look:
-        yield f"  look at {', '.join(look)}: they say whom it asks, or what may run here"
+    for called, path in (("settings", "config.yaml"), ("persona", "SOUL.md")):
+        lines = offer.files.get(path, "").rstrip().splitlines()
+        if lines:
+            yield f"  its {called}:"
+            yield from (f"    {line}" for line in lines[:_LINES])
+            yield from [f"    … {len(lines) - _LINES} lines more"] if len(lines) > _LINES else []
+    yield from _looked_at(look_at({}, offer.settings))
     for each in said.env_requires:
         state = "not set" if each.name in missing else "set"
         need = "needs" if each.required else "can use"
         yield f"  {need} {each.name} ({state})" + (f": {each.description}" if each.description else "")
+
+
+def _looked_at(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    return [f"  look at {', '.join(names)}: they say whom it asks, what may run here, or how much it may take"]
 
 
 def _sized(offer: Offer) -> list[str]:
@@ -182,32 +191,44 @@ def update(context: click.Context, /, name: str, ref: str, yes: bool, as_json: b
         raise UsageError(f"--ref goes with a git repository; {name} is from {known.source}.")
     fetched = fetch(known.source, ref or known.ref)
     _refuse_secrets(context, home, fetched)
-    changes = plan_update(home, fetched.offer)
-    moves = [each for each in changes if each.what != "keep"]
-    if not as_json:
-        for line in _news(home, known, fetched, changes):
-            click.echo(printable(line))
-    if moves:
-        _agree(yes, f"Change {name}?", "Nothing was changed", as_json)
-    apply(home, fetched.offer, fetched.origin, changes)
+    for left in reversed(range(_LOOKS)):
+        changes = plan_update(home, fetched.offer)
+        moves = [each for each in changes if each.what != "keep"]
+        own = own_files(home, fetched.offer)
+        look = _changed(own, fetched, changes)
+        if not as_json:
+            for line in _news(home, known, fetched, shown(changes, own, fetched.offer.files), look):
+                click.echo(printable(line))
+        if moves:
+            _agree(yes, f"Change {name}?", "Nothing was changed", as_json)
+        try:
+            apply(home, fetched.offer, fetched.origin, changes)
+            break
+        except OtherPlan as error:
+            if not left:
+                raise
+            click.echo(printable(f"hermes: {error.what} Looking again …"), err=True)
     if as_json:
-        print_json({"profile": name, "before": known, "origin": fetched.origin, "changes": changes})
+        said = {"profile": name, "before": known, "origin": fetched.origin, "changes": changes, "look_at": look}
+        print_json(said)
     elif moves:
         click.echo(f"{name} is up to date")
 
 
-def _news(home: Home, known: Origin, fetched: Fetched, changes: Sequence[Change]) -> Iterator[str]:
+def _changed(own: Mapping[str, str], fetched: Fetched, changes: Sequence[Change]) -> list[str]:
+    """The settings to look at among those that an update changes."""
+    path = "config.yaml"
+    here, there = own.get(path, ""), fetched.offer.files.get(path, "")
+    return look_at(flat(here), after(changes, here, there))
+
+
+def _news(home: Home, known: Origin, fetched: Fetched, changes: Iterable[str], look: Sequence[str]) -> Iterator[str]:
     now = fetched.origin
     was, comes = (each.version or each.commit[:12] or "no version" for each in (known, now))
     yield f"{home.profile} from {_place(now)}: {was}" + (f" → {comes}" if was != comes else "")
-    yield from (f"  {each.told}" for each in changes)
-    look = set(notable({".".join(each.key): each.value for each in changes if each.what == "set"}))
-    if any(each.file == "config.yaml" and each.what in ("add", "replace") for each in changes):
-        look.update(notable(fetched.offer.settings))
-    if look:
-        yield f"  look at {', '.join(sorted(look))}: they say whom it asks, or what may run here"
-    if not changes:
-        yield "  nothing new"
+    lines = [f"  {line}" for line in changes]
+    yield from lines or ["  nothing new"]
+    yield from _looked_at(look)
 
 
 @click.command(epilog="\b\nExamples:\n  hermes profile info writer\n  hermes profile info writer --json")

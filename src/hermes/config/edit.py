@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +34,26 @@ def split_key(key: str) -> tuple[str, ...]:
     return parts
 
 
-def set_value(path: Path, key: Sequence[str], value: Any, *, lock: Path) -> None:
+def set_value(path: Path, key: Sequence[str], value: Any, *, lock: Path | None) -> None:
     """Set the value at `key` (its parts) in the file, which is made if there is none. `value` is plain data.
+
+    `lock` is None where the caller holds it already.
 
     Raises:
         ConfigError: the file cannot be parsed, or the key runs through a value that is no section.
         OperatorError: the file cannot be written.
         TryLater: another process changes it and does not come to an end.
     """
-    with locked(lock):
+    with locked(lock) if lock is not None else nullcontext():
         document = parse(path, read_text(path) or "")
         data = _unshared(document.data)
         _put(path, data, key, value)
         _store(path, _spliced(document, key, value), data)
 
 
-def unset_value(path: Path, key: Sequence[str], *, lock: Path) -> bool:
+def unset_value(path: Path, key: Sequence[str], *, lock: Path | None) -> bool:
     """Remove the value at `key`; False if it was not there. Raises as `set_value`."""
-    with locked(lock):
+    with locked(lock) if lock is not None else nullcontext():
         document = parse(path, read_text(path) or "")
         data = _unshared(document.data)
         inner: Any = data

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -22,17 +22,28 @@ from hermes.config.document import parse
 from hermes.config.edit import set_value, unset_value
 from hermes.config.files import locked, read_text, write_file
 from hermes.config.home import DEFAULT_PROFILE, Home
+from hermes.config.profile_changes import Change
 from hermes.config.profile_offer import Offer, leaves
-from hermes.config.profiles import change_profile, check_new_name, read_profile, write_new_profile
-from hermes.core.errors import ConfigError, OperatorError, UsageError
+from hermes.config.profiles import check_new_name, read_profile, write_new_profile
+from hermes.core.errors import ConfigError, OperatorError, TryLater, UsageError
 
-__all__ = ["Change", "Origin", "apply", "brought", "differences", "plan_update", "read_origin", "settle", "staged"]
+__all__ = [
+    "Origin",
+    "OtherPlan",
+    "apply",
+    "brought",
+    "differences",
+    "own_files",
+    "plan_update",
+    "read_origin",
+    "settle",
+    "staged",
+]
 
 _CONFIG, _PROFILE = "config.yaml", "profile.yaml"
 #: Seconds after which what a killed installation left is removed.
 _LEFT = 86_400.0
 _PREFIX = ".installing-"
-What = Literal["add", "replace", "remove", "set", "unset", "keep"]
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,22 +60,12 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What an update does to one file, or to one setting of `config.yaml` (`key`). `keep`: both sides changed it, or
-    it was removed here and changed there."""
+class OtherPlan(TryLater):
+    """A profile was changed since an update of it was planned; `what` says which of it."""
 
-    what: What
-    file: str
-    key: tuple[str, ...] = ()
-    value: Any = None
-
-    @property
-    def told(self) -> str:
-        """The change in words."""
-        name = f"{self.file}: {'.'.join(self.key)}" if self.key else self.file
-        words = {"add": "is new", "replace": "changes", "remove": "goes away", "unset": "is no longer set",
-                 "set": f"becomes {self.value!r}", "keep": "stays as it is here; it was changed there too"}  # fmt: skip
-        return f"{name} {words[self.what]}"
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} Nothing was updated; begin it again.")
+        self.what = what
 
 
 def _folder(home: Home) -> Path:
@@ -186,6 +187,12 @@ def _settings(text: str) -> dict[tuple[str, ...], Any]:
     return dict(leaves(parse(Path(_CONFIG), text).data))
 
 
+def own_files(home: Home, offer: Offer) -> dict[str, str]:
+    """The texts of a profile as they are here, of files that were brought or are offered. Raises as `read_text`."""
+    found = {path: _own(home, path) for path in {*brought(home), *offer.files}}
+    return {path: text for path, text in found.items() if text is not None}
+
+
 def plan_update(home: Home, offer: Offer) -> list[Change]:
     """What an offer would change in a profile that was installed before; nothing is changed yet.
 
@@ -206,7 +213,9 @@ def plan_update(home: Home, offer: Offer) -> list[Change]:
             found.append(Change(what="keep", file=path))
     known, told = read_origin(home), offer.manifest.description
     if known is not None and read_profile(home).description == known.description != told:
-        found.append(Change(what="set", file=_PROFILE, key=("description",), value=told))
+        found.append(
+            Change(what="set", file=_PROFILE, key=("description",), value=told, before=known.description or None)
+        )
     return found
 
 
@@ -215,9 +224,8 @@ def _settings_changes(
 ) -> Iterator[Change]:
     none = object()
     going = [key for key, was in before.items() if key not in after and own.get(key, none) == was]
-    yield from (
-        Change(what="unset", file=_CONFIG, key=key) for key in going
-    )  # first, since others may take their place
+    # first, since others may take their place
+    yield from (Change(what="unset", file=_CONFIG, key=key, before=before[key]) for key in going)
     staying = [key for key in own if key not in going]
     for key in {**before, **after}:
         was, here, there = (each.get(key, none) for each in (before, own, after))
@@ -226,7 +234,7 @@ def _settings_changes(
         if here != was or _crosses(key, staying):
             yield Change(what="keep", file=_CONFIG, key=key)
         else:
-            yield Change(what="set", file=_CONFIG, key=key, value=there)
+            yield Change(what="set", file=_CONFIG, key=key, value=there, before=before.get(key))
 
 
 def _crosses(key: tuple[str, ...], own: Collection[tuple[str, ...]]) -> bool:
@@ -234,26 +242,42 @@ def _crosses(key: tuple[str, ...], own: Collection[tuple[str, ...]]) -> bool:
     return any(other != key and (other[: len(key)] == key or key[: len(other)] == other) for other in own)
 
 
-def apply(home: Home, offer: Offer, origin: Origin, changes: list[Change]) -> None:
+def apply(home: Home, offer: Offer, origin: Origin, changes: Sequence[Change]) -> None:
     """Carry out what `plan_update` found. Killed in between, the next update goes on where it stood.
 
+    The profile is looked at again once nothing else can change its settings or its name.
+
     Raises:
-        UsageError: the profile was not installed. OperatorError: a file cannot be written.
+        OtherPlan: it was changed since the plan was made, so that the plan would be another one. Nothing was changed.
+        UsageError: the profile was not installed, or is gone. OperatorError: a file cannot be written.
     """
-    if read_origin(home) is None:
-        raise UsageError(f"{home.profile} was made here and not installed; there is nothing to update it from.")
-    home.prepare(home.run_dir)
-    for change in changes:
-        path = home.path / change.file
-        if change.what in ("add", "replace"):
-            home.prepare(path.parent)
-            write_file(path, offer.files[change.file], mode=0o600)
-        elif change.what == "remove":
-            path.unlink(missing_ok=True)
-        elif change.what == "set" and change.file == _PROFILE:
-            change_profile(home, description=change.value, description_auto=False)
-        elif change.what == "set":
-            set_value(path, change.key, change.value, lock=home.run_dir / "config.lock")
-        elif change.what == "unset":
-            unset_value(path, change.key, lock=home.run_dir / "config.lock")
-    _record(home, offer, origin)
+    with locked(home.path.parent / ".lock"):
+        if not home.path.is_dir():
+            raise UsageError(f"{home.profile} was renamed or deleted meanwhile. Nothing was changed.")
+        if read_origin(home) is None:
+            raise UsageError(f"{home.profile} was made here and not installed; there is nothing to update it from.")
+        home.prepare(home.run_dir)
+        with locked(home.run_dir / "config.lock"):
+            now = plan_update(home, offer)
+            if now != changes:
+                others = [each for each in [*now, *changes] if (each in now) != (each in changes)]
+                names = ", ".join(dict.fromkeys(each.name for each in others))
+                raise OtherPlan(f"{home.profile} was changed here while the update waited: {names}.")
+            for change in changes:
+                _carry_out(home, offer, change)
+            _record(home, offer, origin)
+
+
+def _carry_out(home: Home, offer: Offer, change: Change) -> None:
+    path = home.path / change.file
+    if change.what in ("add", "replace"):
+        home.prepare(path.parent)
+        write_file(path, offer.files[change.file], mode=0o600)
+    elif change.what == "remove":
+        path.unlink(missing_ok=True)
+    elif change.what == "set":
+        set_value(path, change.key, change.value, lock=None)
+        if change.file == _PROFILE:
+            set_value(path, ("description_auto",), False, lock=None)
+    elif change.what == "unset":
+        unset_value(path, change.key, lock=None)

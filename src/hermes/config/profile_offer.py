@@ -19,7 +19,7 @@ from hermes.config.document import parse
 from hermes.config.profile_bundle import FILE_NAME, MOST_BYTES, MOST_FILES
 from hermes.core.errors import OperatorError, UsageError
 
-__all__ = ["MANIFEST", "Manifest", "Needed", "Offer", "notable", "read_folder", "read_offer"]
+__all__ = ["MANIFEST", "Manifest", "Needed", "Offer", "flat", "leaves", "notable", "read_folder", "read_offer"]
 
 MANIFEST = "distribution.yaml"
 #: Files that hold keys, logins or work of whoever had the profile: named when they are left out.
@@ -32,7 +32,7 @@ _SHORTEST = 8
 _NOTABLE = re.compile(
     r"(?:.*\.)?(?:base_url|key_env|command|webhook|database_url|host_commands|rules|env_passthrough|allowed_networks"
     r"|subagent_auto_approve|docker_\w+|sandbox_\w+|backend)|approvals(?:\..*)?|toolsets|platform_toolsets(?:\..*)?"
-    r"|custom_providers|fallback_providers"
+    r"|custom_providers|fallback_providers|agent\.disabled_toolsets"
 )
 _VARIABLE = re.compile(r"\$\{\w+\}")
 
