@@ -97,6 +97,28 @@ def test_all_profiles_at_once(hermes: Hermes, hermes_home: Path, asked: Asked) -
     assert "critic: Reviews code and says why\n" in listed and "mine: Mine\n" in listed and "default: " in listed
 
 
+def test_one_damaged_profile_keeps_none_of_the_others_from_being_described(
+    hermes: Hermes, hermes_home: Path, asked: Asked
+) -> None:
+    only = hermes("-m", "m", "profile", "describe", "--all", "--auto", "-y", "--json")
+    assert only.code == 0 and [each["name"] for each in json.loads(only.out)["profiles"]] == ["default"]
+    hermes("profile", "describe", "default", "--text", "Mine")
+    ran = hermes("-m", "m", "profile", "describe", "--all", "--auto", "-y")
+    assert ran.code == 0 and "default keeps what a person wrote" in ran.err, "all are meant, though there is one"
+    _made(hermes, hermes_home)
+    hermes("-m", "m", "profile", "create", "broken")
+    (hermes_home / "profiles" / "broken" / "profile.yaml").write_text("description: [\n", encoding="utf-8")
+    ran = hermes("-m", "m", "profile", "describe", "--all", "--auto", "-y")
+    assert ran.code == 1 and "hermes: broken: " in ran.err and "profile.yaml:" in ran.err
+    assert _stored(hermes_home, "critic").description == "Reviews code and says why"
+    ran = hermes("profile", "describe", "--all")
+    assert ran.code == 1 and "hermes: broken: " in ran.err and "critic: Reviews code and says why\n" in ran.out
+    found = {
+        each["name"]: each for each in json.loads(hermes("profile", "describe", "--all", "--json").out)["profiles"]
+    }
+    assert "profile.yaml" in found["broken"]["error"] and found["default"]["description"] == "Mine"
+
+
 def test_no_answer_changes_nothing_and_says_so(
     hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,9 +119,14 @@ def test_a_value_that_becomes_a_section_comes_and_so_does_a_new_description_alon
     (source / "config.yaml").write_text("models: {}\nagent:\n  max_turns: 7\n")
     assert hermes("profile", "update", "writer", "-y").code == 0
     assert "context_window" not in (hermes_home / "profiles" / "writer" / "config.yaml").read_text()
-    (source / "distribution.yaml").write_text(MANIFEST.format(version="1.1").replace("reports", "books"))
+    (source / "distribution.yaml").write_text(MANIFEST.format(version="2").replace("reports", "books"))
     ran = hermes("profile", "update", "writer")
-    assert ran.code == 1 and "description becomes 'Writes books'" in ran.out and "Nothing was changed" in ran.err
+    assert (
+        ran.code == 1
+        and "1.0 → 2\n" in ran.out
+        and "description becomes 'Writes books'" in ran.out
+        and "Nothing was changed" in ran.err
+    )
     assert read_profile(find_home(os.environ, "writer")).description == "Writes reports"
 
 

@@ -68,18 +68,24 @@ def describe(
     here = home_of(context)
     homes = [here.of(each) for each in profile_names(here.root)] if everything else [named_profile(context, name)]
     if auto:
-        return _write(context, homes, overwrite=overwrite, yes=yes, as_json=as_json)
+        return _write(context, homes, alone=not everything, overwrite=overwrite, yes=yes, as_json=as_json)
     if text is not None:
-        found = [change_profile(homes[0], description=" ".join(text.split()), description_auto=False)]
+        found: list[Profile | _Written] = [
+            change_profile(homes[0], description=" ".join(text.split()), description_auto=False)
+        ]
     else:
-        found = [read_profile(home) for home in homes]
+        found = [_read(home) if everything else read_profile(home) for home in homes]
+    failed = [each for each in found if isinstance(each, _Written)]
     if as_json:
-        print_json({"profiles": found} if everything else found[0])
-        return 0
+        print_json({"profiles": [_plain(each) for each in found]} if everything else found[0])
+        return int(bool(failed))
     for each in found:
+        if isinstance(each, _Written):
+            _tell(each, alone=False)
+            continue
         said = printable(each.description) or f"(no description set for '{each.name}')"
         click.echo(f"{each.name}: {said}" if everything else said)
-    return 0
+    return int(bool(failed))
 
 
 def _check(name: str | None, text: str | None, auto: bool, of_auto: bool, everything: bool) -> None:
@@ -103,20 +109,37 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-def _write(context: click.Context, homes: Sequence[Home], *, overwrite: bool, yes: bool, as_json: bool) -> int:
+def _read(home: Home) -> Profile | _Written:
+    """What is written of a profile, or why that cannot be read: one damaged file hides none of the others."""
+    try:
+        return read_profile(home)
+    except HermesError as error:
+        return _Written(name=home.profile, error=str(error))
+
+
+def _plain(found: Profile | _Written) -> object:
+    return {"name": found.name, "error": found.error} if isinstance(found, _Written) else found
+
+
+def _write(
+    context: click.Context, homes: Sequence[Home], *, alone: bool, overwrite: bool, yes: bool, as_json: bool
+) -> int:
+    """Let the model write each; `alone`: one profile was meant, not all of them."""
     found: list[_Written] = []
     for home in homes:
-        before = read_profile(home)
-        if before.description and not before.description_auto and not overwrite:
+        before = _read(home)
+        if isinstance(before, _Written):
+            found.append(before)
+        elif before.description and not before.description_auto and not overwrite:
             found.append(_Written(name=home.profile, before=before.description, kept=True))
         else:
             found.append(_one(context, home, before, yes=yes, as_json=as_json))
         if not as_json:
-            _tell(found[-1], alone=len(homes) == 1)
+            _tell(found[-1], alone=alone)
     if as_json:
-        print_json({"profiles": found} if len(homes) > 1 else found[0])
+        print_json(found[0] if alone else {"profiles": found})
     # To keep a person's text is what was asked for where all are meant, and is not where one is named.
-    missed = [each for each in found if each.error or (each.kept and len(homes) == 1)]
+    missed = [each for each in found if each.error or (each.kept and alone)]
     unsaved = [each for each in found if not (each.saved or each.kept or each.error or each.declined)]
     return int(bool(missed) or bool(unsaved and not as_json))
 
@@ -124,17 +147,17 @@ def _write(context: click.Context, homes: Sequence[Home], *, overwrite: bool, ye
 def _one(context: click.Context, home: Home, before: Profile, *, yes: bool, as_json: bool) -> _Written:
     try:
         text = written(open_sources(msgspec.structs.replace(options_of(context), profile=home.profile)))
+        if not as_json:
+            click.echo(f"{home.profile}: {printable(text)}")
+            if before.description:
+                click.echo(f"  in place of: {printable(before.description)}")
+        asked = not yes and not as_json and sys.stdin is not None and sys.stdin.isatty()
+        if asked:
+            yes = click.confirm("Save it?", err=True)
+        if yes:
+            change_profile(home, description=text, description_auto=True)
     except HermesError as error:
         return _Written(name=home.profile, before=before.description, error=str(error))
-    if not as_json:
-        click.echo(f"{home.profile}: {printable(text)}")
-        if before.description:
-            click.echo(f"  in place of: {printable(before.description)}")
-    asked = not yes and not as_json and sys.stdin is not None and sys.stdin.isatty()
-    if asked:
-        yes = click.confirm("Save it?", err=True)
-    if yes:
-        change_profile(home, description=text, description_auto=True)
     declined = asked and not yes
     return _Written(name=home.profile, description=text, before=before.description, saved=yes, declined=declined)
 

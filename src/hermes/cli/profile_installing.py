@@ -143,7 +143,8 @@ def _looked_at(names: Sequence[str]) -> list[str]:
 
 
 def _sized(offer: Offer) -> list[str]:
-    return [f"{path} ({len(text.splitlines())} lines)" for path, text in sorted(offer.files.items())]
+    sized = [(path, len(text.splitlines())) for path, text in sorted(offer.files.items())]
+    return [f"{path} ({lines} line{'' if lines == 1 else 's'})" for path, lines in sized]
 
 
 def _place(origin: Origin) -> str:

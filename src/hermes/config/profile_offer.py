@@ -175,7 +175,9 @@ def _scalars(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _manifest(text: str, profile: str, called: str) -> Manifest:
     data = parse(Path(MANIFEST), text).data
-    said = {name: " ".join(str(value).split())[:500] for name, value in data.items() if isinstance(value, str | float)}
+    said = {
+        name: " ".join(str(value).split())[:500] for name, value in data.items() if isinstance(value, str | int | float)
+    }
     needed = data.get("env_requires")
     found = [
         Needed(
