@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
@@ -10,6 +14,19 @@ from hypothesis import settings
 settings.load_profile("ci")
 
 pytest_plugins = ["hermes.testing.fixtures"]
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test is never garbage."""
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """With delays on, collect the garbage of each test at once: what it left open is its own fault then."""
+    yield
+    if "JITTER" in os.environ:
+        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -68,6 +68,12 @@ class Ray:
         self.killed = 0
         self.joined: list[dict[str, Any]] = []
         self.left = 0
+        self.relays: list[Any] = []
+
+    async def end(self) -> None:
+        """What the actors' own ends would do to the processes that they hold."""
+        for relay in self.relays:
+            await relay.close()
 
     def init(self, **options: Any) -> None:
         self.joined.append(options)
@@ -84,9 +90,13 @@ class Ray:
         def options(**options: Any) -> Any:
             assert options["max_restarts"] == options["max_task_retries"] == 0
             self.placed.append((options["num_cpus"], options["scheduling_strategy"]))
-            return SimpleNamespace(remote=lambda: Handle(self._relay(), self))
+            return SimpleNamespace(remote=self._made)
 
         return SimpleNamespace(options=options)
+
+    def _made(self) -> Handle:
+        self.relays.append(self._relay())
+        return Handle(self.relays[-1], self)
 
     def kill(self, actor: Handle, no_restart: bool) -> None:
         self.killed += 1
@@ -129,6 +139,7 @@ async def test_a_real_process_is_reached_through_its_actor_in_small_pieces(addre
         with pytest.raises(anyio.EndOfStream), anyio.fail_after(100):  # it cannot use what it was given, and ends
             while True:
                 await link.receive()
+    await ray.end()
     pieces = [len(arguments[0]) for name, *arguments in ray.called if name == "send"]
     assert sum(pieces) > 200_000 and max(pieces) <= 65_536
 

@@ -142,6 +142,15 @@ CASES = {
         "import threading, pytest\nstop = threading.Event()\ndef test_it():\n"
         "    threading.Thread(target=stop.wait, daemon=True).start()\n"
     ),
+    "process": (
+        "import anyio, pytest\n@pytest.mark.anyio\nasync def test_it():\n"
+        "    await anyio.open_process(['sleep', '2'], stdin=None, stdout=None, stderr=None)\n"
+    ),
+    "pipe": (
+        "import asyncio, os, pytest\n@pytest.mark.anyio\nasync def test_it():\n"
+        "    read, _ = os.pipe()\n"
+        "    await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, os.fdopen(read, 'rb'))\n"
+    ),
     "network": (
         "import socket\ndef test_it():\n    try:\n        socket.getaddrinfo('example.org', 1)\n"
         "    except AssertionError:\n        pass\n"
@@ -166,7 +175,9 @@ def test_the_fixtures_fail_a_test_that_leaves_something_behind(tmp_path: Path) -
     assert "ERROR test_thread.py::test_it - Failed: the test left threads behind" in output
     assert "ERROR test_network.py::test_it - Failed: the test tried to reach example.org" in output
     assert "FAILED test_hang.py::test_it - hermes.testing.clock.Deadlock" in output
-    assert "1 failed, 3 passed, 3 errors" in output
+    assert "ERROR test_process.py::test_it - Failed: the test left open: " in output
+    assert "ERROR test_pipe.py::test_it - Failed: the test left open: <_UnixReadPipeTransport" in output
+    assert "1 failed, 5 passed, 5 errors" in output
 
 
 def test_a_missing_tool_skips_here_and_fails_where_ci_is_set(

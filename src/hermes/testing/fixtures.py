@@ -6,7 +6,8 @@ Put `pytest_plugins = ["hermes.testing.fixtures"]` into the `conftest.py` at the
   clock (pass it as `clock` and `hold` to the parts under test);
 - `home` is an empty home of the test's own, and no key or setting of yours is seen;
 - a connection beyond this machine, a call of this package that blocks the event loop, a thread or task that outlives
-  the test fail it. `may_block` and `may_leave` are marks for tests whose subject that is;
+  the test, a connection, pipe or process of a loop that is not closed fail it. `may_block` and `may_leave` are marks
+  for tests whose subject that is;
 - `needs_tool("tmux")` returns the path of a program; without it the test is skipped, and fails where `CI` is set.
 
 It needs pytest and blockbuster, which this package does not install.
@@ -26,7 +27,14 @@ import pytest
 
 import hermes
 from hermes.testing.clock import VirtualClock
-from hermes.testing.guards import LoopbackOnly, NonBlocking, home_environment, new_tasks, new_threads
+from hermes.testing.guards import (
+    LoopbackOnly,
+    NonBlocking,
+    OpenTransports,
+    home_environment,
+    new_tasks,
+    new_threads,
+)
 
 __all__ = ["anyio_backend", "home", "needs_tool", "virtual_clock"]
 
@@ -87,10 +95,17 @@ def non_blocking() -> NonBlocking:
     return NonBlocking(hermes)
 
 
+@pytest.fixture(scope="session")
+def transports() -> OpenTransports:
+    """The guard of connections, pipes and processes."""
+    return OpenTransports()
+
+
 @pytest.fixture(autouse=True)
-def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_left(request: pytest.FixtureRequest, transports: OpenTransports) -> Iterator[None]:
     """Fail a test that leaves a thread or a task behind, and an async one in which this package blocks the loop."""
     before = threading.enumerate()
+    open_before = transports.open()
     may_leave = request.node.get_closest_marker("may_leave") is not None
     asynchronous = request.node.get_closest_marker("anyio") is not None
     if asynchronous and not may_leave:
@@ -103,16 +118,21 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     left = [] if may_leave else new_threads(before)
     if left:
         pytest.fail(f"the test left threads behind: {', '.join(thread.name for thread in left)}; join them")
+    if not asynchronous and not may_leave and (still := transports.open() - open_before):
+        pytest.fail(f"the test left open: {', '.join(map(repr, still))}; close them")
 
 
 @pytest.fixture
-async def no_task_left(anyio_backend: Backend) -> AsyncIterator[None]:
-    """Fail a test that leaves a task of its loop behind."""
+async def no_task_left(anyio_backend: Backend, transports: OpenTransports) -> AsyncIterator[None]:
+    """Fail a test that leaves a task, connection, pipe or process of its loop behind."""
     before = asyncio.all_tasks()
+    open_before = transports.open()
     yield
     left = await new_tasks(before)
     if left:
         pytest.fail(f"the test left tasks behind: {', '.join(repr(task) for task in left)}; cancel or await them")
+    if still := await transports.new(open_before):
+        pytest.fail(f"the test left open: {', '.join(map(repr, still))}; close them")
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Guards that turn a quiet fault of a test into a loud one.
 
 `LoopbackOnly` refuses connections and name lookups beyond this machine, `home_environment` tells which variables to set
-and unset so that no real home or key is seen, `NonBlocking` fails a call that blocks the event loop, `new_threads` and
-`new_tasks` find what a test left behind. `hermes.testing.fixtures` wires them into pytest.
+and unset so that no real home or key is seen, `NonBlocking` fails a call that blocks the event loop, `new_threads`,
+`new_tasks` and `OpenTransports` find what a test left behind. `hermes.testing.fixtures` wires them into pytest.
 
 Commands that a test starts are processes of their own and deliberately not guarded.
 """
@@ -16,13 +16,22 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LoopbackOnly", "NetworkBlocked", "NonBlocking", "home_environment", "new_tasks", "new_threads"]
+__all__ = [
+    "LoopbackOnly",
+    "NetworkBlocked",
+    "NonBlocking",
+    "OpenTransports",
+    "home_environment",
+    "new_tasks",
+    "new_threads",
+]
 
 #: Name lookups that stay on the machine. `.invalid` can exist nowhere, so a test may use it for "no such host".
 LOCAL_NAMES = frozenset({"", "localhost", "ip6-localhost", "0.0.0.0", "::"})
@@ -149,6 +158,45 @@ async def new_tasks(before: Iterable[asyncio.Task[Any]], rounds: int = 20) -> li
             break
         await asyncio.sleep(0)
     return sorted(left, key=lambda task: task.get_name())
+
+
+class OpenTransports:
+    """Knows the connections, pipes and processes of every event loop. One a process: it stays for good.
+
+    What nobody closed is noticed by the interpreter too, but only when it collects its garbage: in whatever test runs
+    by then.
+    """
+
+    def __init__(self) -> None:
+        self._all: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
+        real = asyncio.BaseTransport.__init__
+
+        def begin(transport: asyncio.BaseTransport, *args: Any, **options: Any) -> None:
+            real(transport, *args, **options)
+            self._all.add(transport)
+
+        asyncio.BaseTransport.__init__ = begin  # type: ignore[method-assign, assignment]
+
+    def open(self) -> set[asyncio.BaseTransport]:
+        """Return those that nobody has closed, and processes whose end nobody waited for."""
+        return {transport for transport in self._all if not _is_closed(transport)}
+
+    async def new(self, before: Iterable[asyncio.BaseTransport], rounds: int = 20) -> list[asyncio.BaseTransport]:
+        """Return the open ones of this loop that are not in `before`, after `rounds` turns for those ending."""
+        known = set(before)
+        left: set[asyncio.BaseTransport] = set()
+        for _ in range(rounds):
+            left = self.open() - known
+            if not left:
+                break
+            await asyncio.sleep(0)
+        return sorted(left, key=repr)
+
+
+def _is_closed(transport: asyncio.BaseTransport) -> bool:
+    if not transport.is_closing():
+        return False
+    return not isinstance(transport, asyncio.SubprocessTransport) or transport.get_returncode() is not None
 
 
 def _belongs_to_pytest(task: asyncio.Task[Any]) -> bool:
