@@ -152,6 +152,23 @@ def test_money_is_set_aside_before_a_run_and_given_back_after(board: Board, cloc
     assert board.claim(profiles=["coder"], card=cards[2].id, money=money) is not None
 
 
+def test_what_a_profile_spent_follows_its_name_and_no_other_homes(board: Board) -> None:
+    money = Reserve(usd=1.0, tokens=10)
+    mine, theirs, planned = (
+        board.create(NewCard(title=title, assignee="coder"), author="me").card
+        for title in ("mine", "theirs", "planned")
+    )
+    for card, worker, usd in ((mine, HERE, 0.25), (theirs, THERE, 0.5)):
+        taken = board.claim(profiles=["coder"], card=card.id, money=money, worker=worker)
+        assert taken is not None
+        board.spend(taken.claim.run_id, usd=usd, tokens=1, final=True)
+    board.spend(board.reserve_plan(planned.id, money, profile="coder"), usd=0.125, tokens=1, final=True)
+    for _ in range(2):
+        board.rename_profile("coder", "builder", author="me")
+        spent = [(each.name, each.usd, each.runs) for each in board.spending("profile")]
+        assert spent == [("coder", 0.5, 1), ("builder", 0.375, 2)]
+
+
 @pytest.mark.fault("B080")
 def test_one_leads_and_another_takes_over(board: Board, clock: StandingClock) -> None:
     led, lease = board.lead("dispatcher", "a", token=None, ttl=30)

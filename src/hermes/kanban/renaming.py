@@ -1,4 +1,5 @@
-"""Another name for a profile on a board: its cards, and its runs, by whose profile their sessions are found.
+"""Another name for a profile on a board: its cards, what it spent, and its runs, by whose profile their sessions are
+found.
 
 Cards that are put away keep the name they had: nothing is done with them any more. Whoever has the same name in another
 home that shares the database is somebody else.
@@ -31,5 +32,11 @@ def rename_profile(tx: Tx, here: Worker, old: str, new: str, author: str) -> lis
         if rows:
             tx.events(kind, author, [(str(card_id), None, told[kind]) for card_id, _ in rows])
         moved.update((str(card_id), None) for card_id, status in rows if status in OPEN)
+    # What planning a card took belongs to no run; it is whose the card is.
+    money = t.reservations
+    known = sa.exists().where(r.id == money.c.run_id)
+    planned = sa.and_(~known, sa.exists().where(c.id == money.c.card_id, ours))
+    spent = sa.or_(known.where(r.home_id == here.home_id), planned)
+    tx.run(money.update().where(money.c.profile == old, spent).values(profile=new))
     tx.run(t.runs.update().where(r.profile == old, r.home_id == here.home_id).values(profile=new))
     return list(moved)
