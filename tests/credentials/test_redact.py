@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 from pathlib import Path
 from urllib.parse import quote
 
@@ -145,3 +146,18 @@ def test_labels_hold_nothing_that_has_to_be_escaped() -> None:
 )  # fmt: skip
 def test_long_near_misses_take_no_time(piece: str) -> None:
     Redactor([SECRET]).text(piece * 20_000)
+
+
+def test_a_long_text_is_not_taken_apart() -> None:
+    """Its words as objects of their own would be twenty times as large as the text."""
+    redactor = Redactor({"MY_KEY": "a-secret-of-some-length"})
+    text = b"/a/path/that/is/long/enough " + b"a few words " * 200_000
+    tracemalloc.start()
+    try:
+        assert redactor.json_bytes(text) is text
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(text)
+    finally:
+        tracemalloc.stop()
+    for where in (text + b"a-secret-of-some-length", b"a-secret-of-some-length " + text):
+        clean = redactor.json_bytes(where)
+        assert len(clean) == len(where) - len("a-secret-of-some-length") + len("[redacted:MY_KEY]")

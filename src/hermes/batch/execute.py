@@ -22,7 +22,7 @@ from hermes.core.agent import Outcome
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.events import Envelope
 from hermes.core.limits import Budget, Limits
-from hermes.core.messages import Assistant, Entry, Text, Usage, User, plain_text
+from hermes.core.messages import Assistant, Entry, Text, Usage, User, opening, plain_text
 from hermes.core.model import Model, ModelProfile, ToolSpec
 from hermes.core.result import TaskResult
 from hermes.runtime.prompt import conversation_system
@@ -220,7 +220,7 @@ class RuntimeEngine:
         return TaskSpec(
             kind="row",
             goal=(Text(request.prompt),),
-            label=" ".join(request.prompt.split())[:40],
+            label=opening(request.prompt, 40),
             system=system,
             role="orchestrator",
             toolsets=toolsets,

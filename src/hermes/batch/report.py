@@ -93,8 +93,8 @@ def _shown(message: Message) -> dict[str, Any]:
 
 
 def _cut(text: str) -> str:
-    text = "".join(ch if ch.isprintable() or ch in "\n\t" else f"\\x{ord(ch):02x}" for ch in text)
-    return text if len(text) <= CUT else f"{text[:CUT]} … ({len(text) - CUT} more characters)"
+    shown = "".join(ch if ch.isprintable() or ch in "\n\t" else f"\\x{ord(ch):02x}" for ch in text[:CUT])
+    return shown if len(text) <= CUT else f"{shown} … ({len(text) - CUT} more characters)"
 
 
 def write_report(folder: RunFolder, meta: RunMeta, tally: Tally, fold: ReportFold, pending: int) -> None:

@@ -35,6 +35,7 @@ from hermes.batch.summary import StopCause, resume_command
 from hermes.batch.threads import Threads
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError
+from hermes.core.messages import opening
 
 __all__ = ["Ask", "BatchRun", "StopSwitch"]
 
@@ -366,5 +367,5 @@ def _named(head: Head) -> str:
 
 
 def _preview(prompt: str, most: int) -> str:
-    line = " ".join(prompt.split())
+    line = opening(prompt, most + 1)
     return line if len(line) <= most else f"{line[:most]}…"

@@ -27,6 +27,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "User",
+    "opening",
     "plain_text",
 ]
 
@@ -53,6 +54,14 @@ def plain_text(content: Sequence[Part]) -> str:
     if len(content) == 1 and isinstance(content[0], Text):
         return content[0].text
     return "".join(part.text if isinstance(part, Text) else f"[{part.media_type}]" for part in content)
+
+
+def opening(text: str, most: int) -> str:
+    """How a text begins, on one line: its words until `most` characters. A long text is not gone through for it."""
+    words = " ".join(text[: 8 * most].split())
+    if len(words) < most and len(text) > 8 * most:  # it begins with much space
+        words = " ".join(text.split(None, most))
+    return words[:most]
 
 
 def viewable(entries: tuple[Entry, ...], images: bool | None) -> tuple[Entry, ...]:

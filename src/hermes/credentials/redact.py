@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, quote_plus
 
-from hermes.credentials.patterns import KINDS
+from hermes.credentials.patterns import KINDS, Kind
 
 __all__ = ["Redactor"]
 
@@ -33,6 +33,8 @@ def _table(more: str) -> bytes:
 
 
 _WORD = _table("_-")
+#: The same of what a key and what stands directly before it are made of.
+_PART = _table("_-.:~/=@%+")
 _LONG = b"x" * _RUN
 #: What a key and what stands directly before it are made of: everything else becomes a space.
 _KEPT = frozenset(b"_-.:~/=@%+")
@@ -82,7 +84,8 @@ class Redactor:
         if len(text) < MIN_LENGTH:
             return text
         data = text.encode("utf-8", "replace")
-        return self._replaced(text, data) if self._may_hold(data) else text
+        found = self._found(data) if self._may_hold(data) else None
+        return text if found is None else self._replaced(text, *found)
 
     def _may_hold(self, data: bytes) -> bool:
         """Whether encoded text may hold a secret; nearly all text does not, which is found out in a few passes.
@@ -113,20 +116,27 @@ class Redactor:
                 return True
         return False
 
-    def _replaced(self, text: str, data: bytes) -> str:
+    def _found(self, data: bytes) -> tuple[list[str], list[Kind]] | None:
+        """The known forms that stand in encoded text and the kinds of keys that may; None: neither."""
         # Forms and kinds are many: most are looked for only in the few words that are long enough.
         long = b" ".join(_long_words(data))
-        labels = self._labels
         present = [form for form, coded in self._words if long.find(coded) >= 0]
         present += [form for form, coded in self._others if data.find(coded) >= 0]
-        for form in sorted(present, key=len, reverse=True) if present else ():
-            text = text.replace(form, f"[redacted:{labels[form]}]")
+        kinds = []
         for kind in KINDS if _IN_WORDS.search(long) else _LOOSE:
             found = data.find if kind.loose else long.find
             for anchor in kind.anchors:
                 if found(anchor) >= 0:
-                    text = kind.pattern.sub(kind.replacement, text)
+                    kinds.append(kind)
                     break
+        return (present, kinds) if present or kinds else None
+
+    def _replaced(self, text: str, present: list[str], kinds: list[Kind]) -> str:
+        labels = self._labels
+        for form in sorted(present, key=len, reverse=True):
+            text = text.replace(form, f"[redacted:{labels[form]}]")
+        for kind in kinds:
+            text = kind.pattern.sub(kind.replacement, text)
         return text
 
     def json_bytes(self, data: bytes) -> bytes:
@@ -141,13 +151,14 @@ class Redactor:
         return self._json(data)
 
     def _json(self, data: bytes) -> bytes:
-        if not self._may_hold(data):
+        found = self._found(data) if self._may_hold(data) else None
+        if found is None:
             return data
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             text = data.decode("utf-8", "surrogateescape")
-        clean = self._replaced(text, data)
+        clean = self._replaced(text, *found)
         return data if clean is text or clean == text else clean.encode("utf-8", "surrogateescape")
 
 
@@ -158,8 +169,15 @@ _PICTURE = re.compile(
 
 
 def _long_words(data: bytes) -> set[bytes]:
-    """The words that have room for a key, once each."""
-    return {word for word in data.translate(_TOKEN).split() if len(word) >= _RUN}
+    """The words that have room for a key, once each. Those of a long text are not all taken apart for it."""
+    shape = data.translate(_PART)
+    words, at = set(), shape.find(_LONG)
+    while at >= 0:
+        end = shape.find(b" ", at)
+        end = len(shape) if end < 0 else end
+        words.add(data[at:end])
+        at = shape.find(_LONG, end)
+    return words
 
 
 def _forms(secret: str) -> set[str]:

@@ -9,7 +9,7 @@ import msgspec
 
 from hermes.core.errors import ToolError
 from hermes.core.limits import Limits
-from hermes.core.messages import Text
+from hermes.core.messages import Text, opening
 from hermes.core.scope import Role
 from hermes.core.toolsets import COMPOSITES, DELEGATION_TOOLSETS, KNOWN_TOOLSETS, ToolsetRegistry, child_toolsets
 from hermes.delegation.agent_types import AgentType
@@ -111,7 +111,7 @@ def child_spec(
     spec = TaskSpec(
         kind="async" if background else "child",
         goal=(Text(first_message(order.goal, order.context)),),
-        label=" ".join(order.goal.split())[:_LABEL],
+        label=opening(order.goal, _LABEL),
         system=_system(order, site, agent, role, parent, policy, tiny=tiny),
         role=role,
         toolsets=granted,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from hermes.core.messages import plain_text
+from hermes.core.messages import opening, plain_text
 from hermes.core.result import async_status, short_use
 from hermes.core.scope import TaskScope
 from hermes.delegation.report import Reports
@@ -211,7 +211,7 @@ class TaskVerbs:
         view = tree.tasks[task.id]
         row: Answer = {
             "task_id": task.id,
-            "goal": " ".join(plain_text(task.spec.goal).split())[:60],
+            "goal": opening(plain_text(task.spec.goal), 60),
             "status": async_status(task.state),
             "elapsed": round(self._control.seconds(task), 2),
             "output_lines": len(view.lines),

@@ -18,6 +18,7 @@ from hermes.core.events import (
     TaskQueued,
     TurnStarted,
 )
+from hermes.core.messages import opening
 
 __all__ = ["LOOKED_AT", "Occasion", "Occasions"]
 
@@ -102,7 +103,7 @@ class Occasions:
         return True
 
     def _queued(self, session: _Session, envelope: Envelope, event: TaskQueued) -> None:
-        goal = " ".join(event.goal.split())[:GOAL]
+        goal = opening(event.goal, GOAL)
         if envelope.parent_id is None and event.kind == "main":
             session.main, session.goal, session.idle = envelope.task_id, goal, False
             session.live.clear()

@@ -18,7 +18,7 @@ from hermes.core.errors import AdmissionRefused, UsageError
 from hermes.core.events import ControlDelivered, ControlReceived, ControlRefused
 from hermes.core.inbox import FollowUp, SteerMessage
 from hermes.core.limits import Limits
-from hermes.core.messages import Content, Text
+from hermes.core.messages import Content, Text, opening
 from hermes.core.result import async_status
 from hermes.core.scope import TaskScope
 from hermes.core.views import TaskView
@@ -209,7 +209,7 @@ class Control:
         if verb == "follow_up":
             # The session is named after what was said in it first.
             first = task.history is None or task.history.last is None
-            title = " ".join(words.split())[:80] if first and not task.inbox.follow_ups else None
+            title = opening(words, 80) if first and not task.inbox.follow_ups else None
             ops.append(TouchSession(session_id=task.scope.session_id, updated_at=row.created_at, title=title))
         ticket = self._supervisor.store.submit(Unit(ops=tuple(ops), urgent=True))
         task.emit(ControlReceived(receipt=receipt, verb=verb, text=words, sender=sender))

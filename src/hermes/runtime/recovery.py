@@ -18,7 +18,7 @@ from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.codec import decode_entry, encode_json
 from hermes.core.errors import OperatorError, OwnershipLost, UsageError
 from hermes.core.events import ControlDelivered, ControlMissed, Envelope, TaskAdopted
-from hermes.core.messages import Assistant, Content, ToolResult, Usage
+from hermes.core.messages import Assistant, Content, ToolResult, Usage, opening
 from hermes.core.result import ENDED
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.views import TreeView
@@ -359,4 +359,4 @@ def _group(rows: Sequence[TaskRow], tasks: Mapping[str, Task]) -> None:
 
 
 def _label(row: TaskRow, spec: TaskSpec | None = None) -> str:
-    return (spec or stored_spec(row)).label or " ".join(row.goal.split())[:40] or row.kind
+    return (spec or stored_spec(row)).label or opening(row.goal, 40) or row.kind

@@ -17,7 +17,7 @@ import anyio.to_thread
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
 from hermes.core.errors import OperatorError, OwnershipLost, StoreError
 from hermes.core.ids import IdSource, random_hex
-from hermes.core.messages import Usage
+from hermes.core.messages import Usage, opening
 from hermes.core.result import ENDED, async_status, short_use
 from hermes.core.usage import TURN_ENDED, fold, stored_call
 from hermes.core.views import TaskView, TreeView
@@ -241,7 +241,7 @@ class Remote:
             "session_id": row.session_id,
             "kind": row.kind,
             "depth": row.depth,
-            "goal": " ".join(row.goal.split())[:60],
+            "goal": opening(row.goal, 60),
             "status": async_status(state),
             "elapsed": round(elapsed, 2),
         }

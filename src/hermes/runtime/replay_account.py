@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hermes.core.messages import opening
 from hermes.runtime.cassette import CallLine, Cassette, ReplyLine
 from hermes.runtime.taping import TapeShare, root_of
 
@@ -68,7 +69,7 @@ class ReplayAccount:
     def shown(self, name: str) -> str:
         """A task for a person: its name, and how its goal begins."""
         line = self._cassette.tasks.get(name)
-        goal = " ".join(line.goal.split())[:60] if line is not None else ""
+        goal = opening(line.goal, 60) if line is not None else ""
         return f'{name} ("{goal}")' if goal else name
 
     def problems(self) -> Sequence[str]:

@@ -19,7 +19,7 @@ import msgspec
 from hermes.core.errors import ModelError, ToolError
 from hermes.core.events import Envelope, TaskEnded, TaskQueued
 from hermes.core.inbox import ChildEnd, Remark
-from hermes.core.messages import Text
+from hermes.core.messages import Text, opening
 from hermes.core.model import CallArguments, Delta, Model, ModelRequest, TextDelta, ThinkingDelta
 from hermes.core.tools import CallContext, Tool, ToolOutput
 from hermes.providers.recorded import KeptReply, Replayed
@@ -309,9 +309,7 @@ class Player:
         roots = [line for line in self._cassette.tasks.values() if "/" not in line.task]
         if task.parent is not None or not roots:
             return f"no task {name} was recorded"
-        goals = ", ".join(
-            f'"{" ".join(line.goal.split())[:60]}"' if line.goal else "a conversation" for line in roots[:5]
-        )
+        goals = ", ".join(f'"{opening(line.goal, 60)}"' if line.goal else "a conversation" for line in roots[:5])
         return f"this was not recorded ({name}). What was: {goals}{', …' if len(roots) > 5 else ''}"
 
     def settle(self) -> None:

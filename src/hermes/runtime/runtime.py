@@ -28,7 +28,7 @@ from hermes.core.events import (
 )
 from hermes.core.ids import session_id, task_id
 from hermes.core.limits import Budget
-from hermes.core.messages import plain_text
+from hermes.core.messages import opening, plain_text
 from hermes.core.result import TaskResult
 from hermes.core.scope import TaskScope
 from hermes.core.toolsets import ToolsetRegistry
@@ -147,7 +147,7 @@ class Runtime:
 
     def _session(self, sid: str, spec: TaskSpec, source: str) -> AddSession:
         now = self.clock.now()
-        title = " ".join(plain_text(spec.goal[:1]).split())[:80]  # files that go along stand behind
+        title = opening(plain_text(spec.goal[:1]), 80)  # files that go along stand behind
         return AddSession(
             row=SessionRow(
                 session_id=sid,

@@ -15,7 +15,7 @@ import msgspec
 
 from hermes.core.events import EntryAdded, Envelope, TaskEnded, TaskQueued
 from hermes.core.ids import PREFIX
-from hermes.core.messages import Assistant, Entry, Image, Interrupted, Notice, Steer, Summary, ToolResult, User
+from hermes.core.messages import Assistant, Entry, Image, Interrupted, Notice, Steer, Summary, ToolResult, User, opening
 from hermes.core.model import Model, ModelRequest
 from hermes.core.scope import CallKey
 from hermes.core.tools import CallContext, Tool, ToolOutput
@@ -215,7 +215,7 @@ class Shapes:
         return "summary"
 
     def _told(self, kind: str, text: str, nonce: str) -> str:
-        excerpt = " ".join(text.split())[:EXCERPT]
+        excerpt = opening(text, EXCERPT)
         return f"{kind} {_digest(self._neutral(text, nonce))}: {excerpt}"
 
 
