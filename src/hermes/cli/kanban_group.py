@@ -39,7 +39,7 @@ COMMANDS: dict[str, Entry] = {
     "reclaim": Entry("hermes.cli.kanban_moves", "reclaim", "Take cards from their workers.", _MOVES),
     "reassign": Entry("hermes.cli.kanban_moves", "reassign", "Give a card to another profile, also at work.", _MOVES),
     "reopen": Entry("hermes.cli.kanban_moves", "reopen", "Take finished cards up again.", _MOVES),
-    "reopen-review": Entry("hermes.cli.kanban_moves", "reopen_review", "Let finished cards be judged again.", _MOVES),
+    "reopen-review": Entry("hermes.cli.kanban_moves", "reopen", "", _MOVES),
     "request-review": Entry("hermes.cli.kanban_moves", "request_review", "Hand a card to a reviewer.", _MOVES),
     "request-changes": Entry("hermes.cli.kanban_moves", "request_changes", "Send a judged card back.", _MOVES),
     "heartbeat": Entry("hermes.cli.kanban_keeping", "heartbeat", "Say that you still work on a card.", _MOVES),

@@ -28,7 +28,7 @@ from hermes.kanban.errors import BoardError
 from hermes.kanban.reasons import serving
 
 __all__ = [
-    "archive", "block", "claim", "complete", "promote", "reassign", "reclaim", "reopen", "reopen_review",
+    "archive", "block", "claim", "complete", "promote", "reassign", "reclaim", "reopen",
     "request_changes", "request_review", "schedule", "unblock",
 ]  # fmt: skip
 
@@ -194,17 +194,8 @@ def reclaim(context: click.Context, /, cards: tuple[str, ...], reason: str, as_j
 @_json
 @click.pass_context
 def reopen(context: click.Context, /, cards: tuple[str, ...], work: bool, as_json: bool) -> None:
-    """Take finished cards up again, to be judged or (--work) worked on."""
+    """Take finished cards up again, to be judged or (--work) worked on. Also called reopen-review."""
     _each(context, cards, as_json, lambda board, name, who: board.reopen(name, author=who, review=not work))
-
-
-@click.command("reopen-review", epilog="\b\nExample:\n  hermes kanban reopen-review t_1a2b3c4d")
-@_cards
-@_json
-@click.pass_context
-def reopen_review(context: click.Context, /, cards: tuple[str, ...], as_json: bool) -> None:
-    """Take finished cards up again, to be judged once more."""
-    _each(context, cards, as_json, lambda board, name, who: board.reopen(name, author=who))
 
 
 @click.command(
