@@ -163,3 +163,12 @@ def test_what_cannot_hold_commands_is_broken_only_where_it_is_configured(
     assert found["docker"].status == ("broken" if backend == "docker" else "note")
     assert found["sandbox"].status == ("broken" if backend == "sandbox" else "note")
     assert "install the package bubblewrap" in found["sandbox"].detail
+
+
+def test_a_sandbox_whose_system_calls_are_not_filtered_is_told(environ: dict[str, str], tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text('#!/bin/sh\ncase "$*" in *--seccomp*) echo "bwrap: no seccomp here" >&2; exit 1;; esac\n')
+    program.chmod(0o755)
+    status, detail = findings({**environ, "PATH": str(tmp_path)})["sandbox"]
+    assert status == "note"
+    assert detail.startswith("commands can run in it; system calls are not filtered: ")

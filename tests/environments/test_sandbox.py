@@ -297,7 +297,7 @@ maker = Bubblewrap(SandboxSettings(), Path({str(tmp_path / "cache")!r}))
 box = maker.sandbox({str(work)!r}, Path({str(tmp_path / "state")!r}), {{"PATH": os.environ["PATH"]}})
 box.open()
 launch = box.launch(["sh", "-c", "echo up; setsid sleep 300 & sleep 300"], {{"HERMES_CALL_KEY": "{KILLED}1:0"}}, "/tmp")
-subprocess.run(launch.argv, env=launch.env, cwd=launch.cwd)
+subprocess.run(launch.argv, env=launch.env, cwd=launch.cwd, pass_fds=[launch.handed] if launch.handed else [])
 """
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"up\n"

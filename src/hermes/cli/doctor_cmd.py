@@ -192,10 +192,13 @@ def ask(options: GlobalOptions, environ: Mapping[str, str]) -> list[Check]:
 def _environments(backend: str, environ: Mapping[str, str]) -> list[Check]:
     """What can hold commands; only what is configured has to."""
     found = []
-    for kind, reason in available(environ).items():
-        status: Literal["ok", "note", "broken"] = "ok" if not reason else "broken" if backend == kind else "note"
+    for kind, (reason, lacks) in available(environ).items():
+        status: Literal["ok", "note", "broken"] = "broken" if reason and backend == kind else "note"
+        if not reason and not lacks:
+            status = "ok"
         if kind != "local":
-            found.append(Check(name=kind, status=status, detail=reason or "commands can run in it"))
+            usable = f"commands can run in it; {lacks}" if lacks else "commands can run in it"
+            found.append(Check(name=kind, status=status, detail=reason or usable))
     return found
 
 

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from hermes.core.environment import EnvironmentKind
 from hermes.environments.docker import Docker, DockerSettings
 from hermes.environments.sandbox import why_no_sandbox
 
-__all__ = ["available"]
+__all__ = ["Availability", "available"]
+
+
+class Availability(NamedTuple):
+    """Why an environment cannot be had, empty if it can, and what it lacks here all the same."""
+
+    reason: str = ""
+    lacks: str = ""
 
 
 def _nobody(_owner: str) -> bool:
     return False
 
 
-def available(source: Mapping[str, str]) -> dict[EnvironmentKind, str]:
-    """What can hold commands here, each with the reason why not; an empty reason: it can.
+def available(source: Mapping[str, str]) -> dict[EnvironmentKind, Availability]:
+    """What can hold commands here.
 
     `source` is the environment in which programs are looked for. Blocks for some milliseconds, and up to ten seconds
     where an engine for containers does not answer.
     """
     docker = Docker(DockerSettings(home="", owner=""), source, _nobody)
-    return {"local": "", "sandbox": why_no_sandbox(source.get("PATH", "")), "docker": docker.why_not()}
+    reason, unfiltered = why_no_sandbox(source.get("PATH", ""))
+    sandbox = Availability(reason, f"system calls are not filtered: {unfiltered}" if unfiltered else "")
+    return {"local": Availability(), "sandbox": sandbox, "docker": Availability(docker.why_not())}

@@ -25,11 +25,15 @@ T = TypeVar("T")
 
 
 class Launch(NamedTuple):
-    """What is really started: arguments, environment and directory of a process of this machine."""
+    """What is really started: arguments, environment and directory of a process of this machine.
+
+    `handed` is an open descriptor that it gets under the same number; whoever starts it closes it.
+    """
 
     argv: list[str]
     env: Mapping[str, str]
     cwd: str
+    handed: int | None = None
 
 
 class Shell(NamedTuple):
@@ -79,6 +83,10 @@ class Enclosure(Protocol):
 
     def remarks(self) -> tuple[str, ...]:
         """Sentences about the boundary for whoever reads how a command went (a limit that it met)."""
+
+    @property
+    def closes_at_once(self) -> bool:
+        """Whether `close` does not block."""
 
     def close(self) -> None:
         """Remove what was made. Safe to call twice."""
@@ -131,6 +139,8 @@ class Host:
     def remarks(self) -> tuple[str, ...]:
         """None."""
         return ()
+
+    closes_at_once = True
 
     def close(self) -> None:
         """Nothing was made."""

@@ -52,8 +52,19 @@ class Spawned(NamedTuple):
     begun: float
 
 
-def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Spawned:
-    """Start `argv` in a session of its own (blocking). Raises OSError."""
+def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, handed: int | None = None) -> Spawned:
+    """Start `argv` in a session of its own (blocking). The descriptor `handed` is the process's alone afterwards.
+
+    Raises OSError.
+    """
+    try:
+        return _spawn(argv, env, cwd, () if handed is None else (handed,))
+    finally:
+        if handed is not None:
+            os.close(handed)
+
+
+def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, handed: Sequence[int]) -> Spawned:
     begun = time.monotonic()
     read_fd, write_fd = os.pipe()
     try:
@@ -66,6 +77,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Spawned:
             cwd=cwd,
             env=dict(env),
             start_new_session=True,
+            pass_fds=handed,
         )
     except BaseException:
         os.close(read_fd)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import subprocess
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,10 +19,11 @@ import msgspec
 from hermes.core.environment import EnvironmentKind, Files
 from hermes.core.errors import OperatorError
 from hermes.environments.bounded import BoundedFiles, Mount
+from hermes.environments.bwrap import NAMESPACES, Found, every_sandbox, find_bwrap, handed_over, mounting
 from hermes.environments.cgroup import ControlGroup, ControlGroups, GroupPool
 from hermes.environments.enclosure import Launch, Shell, find_shell
 from hermes.environments.git_shadow import GitShadow, identity, introduce
-from hermes.environments.project import Toolchains, project_mounts, protected_mounts, remove_redirect
+from hermes.environments.project import Toolchains, may_redirect, project_mounts, protected_mounts, remove_redirect
 from hermes.environments.spawner import Spawner
 from hermes.environments.system_files import system_etc, system_links, system_mounts
 
@@ -83,17 +82,18 @@ class Bubblewrap:
         self._groups = groups
         self._pool: GroupPool | None = None
         self._making = threading.Lock()
-        self._program = ""
-        self._checked = False
+        self._found = Found()
 
     def why_not(self) -> str:
         """Why there is no sandbox here, empty if there is one (blocking, tried once)."""
-        if not self._checked:
-            self._program, reason = _try_out(self._search)
-            if reason:
-                return reason
-            self._checked = True
-        return ""
+        if not self._found.program:
+            self._found = find_bwrap(self._search)
+        return self._found.reason
+
+    @property
+    def calls(self) -> bytes:
+        """The filter of system calls, as `ready` found that the kernel takes it; empty for none."""
+        return self._found.calls
 
     @property
     def is_ready(self) -> bool:
@@ -113,7 +113,7 @@ class Bubblewrap:
                 raise OperatorError(f"environment_unavailable: the sandbox cannot be had here: {reason}")
             with self._making:
                 self._pool = self._pool or self._prepared()
-        return self._program, self._pool
+        return self._found.program, self._pool
 
     def _prepared(self) -> GroupPool:
         if self._groups is None:
@@ -122,7 +122,7 @@ class Bubblewrap:
         etc = Mount(inside="/etc", outside=str(system_etc(self._cache)))
         self.identity = identity()
         self.links = tuple(system_links())
-        self.fixed = tuple(_fixed(self.links))
+        self.fixed = tuple(every_sandbox(self.links))
         self.shell = find_shell(_SHELLS)
         self.system = (*system_mounts(), etc)
         return GroupPool(self._groups, memory=self.settings.memory, processes=self.settings.processes)
@@ -149,59 +149,11 @@ class Bubblewrap:
             self._pool.close()
 
 
-def why_no_sandbox(path: str) -> str:
-    """Why no sandbox can be made here, empty if one can (blocking). `path` is where the program is looked for."""
-    return _try_out(path)[1]
-
-
-def _try_out(path: str) -> tuple[str, str]:
-    """(program, reason): start the smallest sandbox, which needs all that a real one needs."""
-    program = shutil.which("bwrap", path=path)
-    if program is None:
-        return "", "the program bwrap is not on PATH; install the package bubblewrap"
-    seen = [part for mount in system_mounts() for part in _arguments(mount)]
-    argv = [program, *_NAMESPACES, "--unshare-net", *seen, *_fixed(system_links()), "--", "/bin/sh", "-c", ":"]
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", f"{program} could not be run: {error}"
-    if done.returncode == 0:
-        return program, ""
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return "", f"bwrap said: {said[-1] if said else f'exit code {done.returncode}'}. {_advice()}"
-
-
-def _advice() -> str:
-    """What to do where namespaces are forbidden."""
-    for name, wanted, told in (
-        ("kernel/unprivileged_userns_clone", "1", "sysctl -w kernel.unprivileged_userns_clone=1"),
-        ("kernel/apparmor_restrict_unprivileged_userns", "0", "install the AppArmor profile of bwrap, or sysctl -w "
-         "kernel.apparmor_restrict_unprivileged_userns=0"),
-        ("user/max_user_namespaces", "", "sysctl -w user.max_user_namespaces=10000"),
-    ):  # fmt: skip
-        try:
-            value = Path("/proc/sys", name).read_text().strip()
-        except OSError:
-            continue
-        if value != wanted if wanted else value == "0":
-            return f"User namespaces are forbidden here (/proc/sys/{name} is {value}): {told}."
-    return (
-        "User namespaces, or mounting /proc in one, are forbidden here; inside a container it has to be started with "
-        "--security-opt seccomp=unconfined --security-opt systempaths=unconfined."
-    )
-
-
-_NAMESPACES = (
-    "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--disable-userns",
-    "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox",
-)  # fmt: skip
-
-
-def _fixed(links: Iterable[tuple[str, str]]) -> list[str]:
-    """What every sandbox has."""
-    made = [part for path, target in links for part in ("--symlink", target, path)]
-    # Settings of the kernel in /proc are written by the rights of root's files alone, without a capability.
-    return [*made, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+def why_no_sandbox(path: str) -> tuple[str, str]:
+    """Why no sandbox can be made here, and why system calls are not filtered in it, both empty where nothing is missing
+    (blocking). `path` is where the program is looked for."""
+    found = find_bwrap(path)
+    return found.reason, found.unfiltered
 
 
 class Sandbox:
@@ -313,9 +265,9 @@ class Sandbox:
             # 0 is whoever writes it; what it starts stays in the group
             lines = "; ".join(f'echo 0 > "${number}"' for number in range(1, len(enter) + 1))
             self._prefix = ["/bin/sh", "-c", f'{lines}; shift {len(enter)}; exec "$@"', "enter", *enter]
-        self._prefix += [program, *_NAMESPACES, *([] if settings.network else ["--unshare-net"])]
+        self._prefix += [program, *NAMESPACES, *([] if settings.network else ["--unshare-net"])]
         for mount in self._seen:
-            self._prefix += _arguments(mount)
+            self._prefix += mounting(mount)
         self._prefix += self._maker.fixed
         if self._linked:
             self._prefix += ["--symlink", _HOME, self._home]
@@ -340,7 +292,11 @@ class Sandbox:
         if self._group is not None:
             self._group.restore()
         files = [part for path in self._readable()[-_MOST:] for part in ("--ro-bind-try", path, path)]
-        return Launch([*self._prefix, *files, "--remount-ro", "/", "--chdir", cwd, "--", *argv], env, "/")
+        rest = ["--remount-ro", "/", "--chdir", cwd, "--", *argv]
+        if not self._maker.calls:
+            return Launch([*self._prefix, *files, *rest], env, "/")
+        calls = handed_over(self._maker.calls)
+        return Launch([*self._prefix, *files, "--seccomp", str(calls), *rest], env, "/", calls)
 
     def end_inside(self, call_key: str) -> None:
         """Signals reach it: its processes are seen from here, and end with the first of them."""
@@ -356,6 +312,11 @@ class Sandbox:
             )
         return tuple(said)
 
+    @property
+    def closes_at_once(self) -> bool:
+        """Where there is no repository to look after."""
+        return self._shadow is None and not may_redirect(self._workspace, self._seen)
+
     def close(self) -> None:
         """Let go of the control group; what stands in its /tmp and home stays for a task that goes on later."""
         if self._shadow is not None and self._files is not None:
@@ -364,11 +325,3 @@ class Sandbox:
         group, self._group = self._group, None
         if group is not None:
             self._maker.ready()[1].give(group)
-
-
-def _arguments(mount: Mount) -> list[str]:
-    if mount.outside is not None:
-        return ["--bind" if mount.writable else "--ro-bind", mount.outside, mount.inside]
-    if os.path.isdir(mount.inside):
-        return ["--size", str(_MIB), "--tmpfs", mount.inside]
-    return ["--ro-bind", "/dev/null", mount.inside]
