@@ -110,8 +110,7 @@ class Rows(Sequence[DatasetRow]):
         start = self._offsets[position]
         end = self._offsets[position + 1] if position + 1 < len(self) else self._end
         try:
-            raw = self._read(start, end - start)
-            row, _ = read_row(number, stripped(number, raw), self._modules)
+            row, _ = read_row(number, stripped(number, self._read(start, end - start)), self._modules)
             same = bytes.fromhex(row_hash(row.source)) == self.digests[position * DIGEST : (position + 1) * DIGEST]
         except (OSError, EOFError, zlib.error, BadLine):
             same = False

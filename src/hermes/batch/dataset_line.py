@@ -14,6 +14,8 @@ from hermes.core.codec import scrub_surrogates
 __all__ = ["BadLine", "DatasetRow", "read_row", "stripped"]
 
 _BOM = b"\xef\xbb\xbf"
+#: Bytes of a line that is not copied where that can be avoided.
+LONG = 1_000_000
 
 
 class DatasetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +42,14 @@ class BadLine(Exception):
 
 
 def stripped(number: int, raw: bytes) -> bytes:
-    """What stands in line `number` of a file, which may begin with a byte-order mark; empty for a blank line."""
-    return (raw.removeprefix(_BOM) if number == 1 else raw).strip()
+    """What stands in line `number` of a file, which may begin with a byte-order mark; empty for a blank line.
+
+    A long line is not copied to be without its line end, which no parser minds.
+    """
+    line = raw.removeprefix(_BOM) if number == 1 else raw
+    if len(line) > LONG:
+        return b"" if line.isspace() else line
+    return line.strip()
 
 
 def read_row(number: int, line: bytes, modules: Collection[str]) -> tuple[DatasetRow, int]:
@@ -93,7 +101,7 @@ def _asked(source: dict[str, Any]) -> tuple[str, tuple[dict[str, str], ...], str
     prompt = source["prompt"]
     if not isinstance(prompt, str):
         raise BadLine(f'"prompt" is {_kind(prompt)}, not a string')
-    if not prompt.strip():
+    if not prompt or prompt.isspace():
         raise BadLine('"prompt" is empty')
     return prompt, (), ""
 

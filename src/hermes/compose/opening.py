@@ -266,6 +266,7 @@ def _wire(
     registry = _registry(parts, delegation, tasks, web, boards, gate)
     builder = _builder(parts, redactor, store, models, registry, gate, places, delegation, tape)
     supervisor = Supervisor(
+        hold=parts.hold,
         store=store,
         bus=bus,
         admission=Admission(max_running=max_running(settings), max_children=settings.delegation.children_at_once),

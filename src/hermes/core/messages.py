@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 __all__ = [
+    "LARGE",
     "Assistant",
     "Content",
     "Entry",
@@ -27,6 +28,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "User",
+    "is_large",
     "opening",
     "plain_text",
 ]
@@ -54,6 +56,19 @@ def plain_text(content: Sequence[Part]) -> str:
     if len(content) == 1 and isinstance(content[0], Text):
         return content[0].text
     return "".join(part.text if isinstance(part, Text) else f"[{part.media_type}]" for part in content)
+
+
+#: Characters of one text or picture from which writing it takes long enough that it is done in a thread: 5 ms for each
+#: million, several times over.
+LARGE = 4_000_000
+
+
+def is_large(content: Sequence[Part]) -> bool:
+    """Whether one piece of it is large."""
+    for part in content:
+        if len(part.text if isinstance(part, Text) else part.data) > LARGE:
+            return True
+    return False
 
 
 def opening(text: str, most: int) -> str:
@@ -183,12 +198,14 @@ class Steer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="notice"):
     """Something the runtime tells the model: the end of children, a limit near, a call that repeats.
 
-    `kind`: children, budget, stuck, continue, schema, check. `tasks` are the ids whose ends it delivers.
+    `kind`: children, budget, stuck, continue, schema, check, process, cards. `tasks` are the ids whose ends it
+    delivers, `refs` name what else it tells of, so that whoever told it knows later what was told.
     """
 
     kind: str
     text: str
     tasks: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
     at: float = 0.0
 
 

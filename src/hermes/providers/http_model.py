@@ -40,6 +40,7 @@ from hermes.providers.http import (
     outgoing,
     post,
 )
+from hermes.providers.large import written
 from hermes.providers.names import matching, nearest, spellings
 from hermes.providers.sampling import SAMPLING, refuse_sampling, refused_sampling
 
@@ -190,7 +191,7 @@ class HttpModel(ABC):
         while True:
             name, left_out = self._name, self._left_out
             tried.add(name)
-            origin, body = self._prepared(request)
+            origin, body = await written(request, self._prepared)
             try:
                 response, text = await self._post(body)
             except (aiohttp.ClientError, OSError, StreamTimeout) as failure:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, ClassVar
 
-import msgspec
-
 from hermes.core.codec import encode_json
 from hermes.core.model import ModelRequest, ToolSpec
 from hermes.providers.chat_reply import ChatReply
@@ -17,6 +15,7 @@ from hermes.providers.classify import Origin
 from hermes.providers.effort import openai_effort
 from hermes.providers.endpoint import Endpoint
 from hermes.providers.http_model import HttpModel
+from hermes.providers.large import large_request
 from hermes.providers.render import Conversations
 from hermes.providers.sampling import sampling_of
 
@@ -65,7 +64,7 @@ class OpenAIChat(HttpModel):
     def body_of(self, request: ModelRequest) -> bytes:
         """Return the request's JSON. Raises ModelError for an effort that is none."""
         messages = self._conversations.encode(
-            request.affinity,
+            "" if large_request(request) else request.affinity,
             request.entries,
             system=request.system,
             nonce=request.steer_nonce,
@@ -75,7 +74,6 @@ class OpenAIChat(HttpModel):
         host = self._host
         body: dict[str, Any] = {
             "model": self._name,
-            "messages": msgspec.Raw(messages),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -100,4 +98,5 @@ class OpenAIChat(HttpModel):
         body.update(request.extra)
         for key in self._left_out:
             body.pop(key, None)
-        return encode_json(body)
+        # The conversation is put in as it is and not copied through the encoder: it may be large.
+        return b"".join((encode_json(body)[:-1], b',"messages":[', *messages, b"]}"))

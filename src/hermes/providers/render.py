@@ -82,8 +82,9 @@ class Conversations:
         nonce: str = "",
         prefill: Sequence[Mapping[str, str]] = (),
         reasoning: ReasoningEcho = "",
-    ) -> bytes:
-        """Return the messages of a request as a JSON array; an empty `conversation` is not remembered."""
+    ) -> tuple[bytes, ...]:
+        """Return the messages of a request, which stand in a JSON array, in pieces that follow each other; an empty
+        `conversation` is not remembered."""
         known = self._known.pop(conversation, None)
         if known is not None:
             self._size -= len(known.settled)
@@ -123,7 +124,7 @@ class _Encoded:
         known = self._entries  # entries are the same objects from request to request, which is seen at once
         return entries[: len(known)] == known and self._head == (system, nonce, prefill, reasoning)
 
-    def extended(self, entries: tuple[Entry, ...]) -> tuple[bytes, bool]:
+    def extended(self, entries: tuple[Entry, ...]) -> tuple[tuple[bytes, ...], bool]:
         """Render what was added and return all messages; False: calls had no result yet, so this cannot go on."""
         rendering, messages = self._rendering, self._messages
         for entry in entries[len(self._entries) :]:
@@ -132,11 +133,11 @@ class _Encoded:
         rendering.answer_calls()
         self._entries = entries
         if not messages:
-            return b"[]", whole
+            return (), whole
         if len(messages) > 1:
             self.settled = b"".join([self.settled, *[encode_json(message) + b"," for message in messages[:-1]]])
             del messages[:-1]
-        return b"".join((b"[", self.settled, encode_json(messages[0]), b"]")), whole
+        return (self.settled, encode_json(messages[0])), whole
 
 
 class _ChatRendering(Rendering):

@@ -105,11 +105,14 @@ class Builder:
         await self._prepare(task)
         tools = self._tools(task, model)
         restored = task.history
-        history = restored or History(control.journal(task))
+        journal = control.journal(task)
+        history = restored or History(journal)
         task.history, task.offered = history, self._specs_of(tools)
         task.unsafe = self._unsafe(tools)
         if restored is None:
-            self._begin(task, history, await self._notes(task))
+            first = self._first(task)
+            await journal.prepare(first, supervisor.hold)
+            self._begin(task, history, await self._notes(task), first)
         elif task.renews or not self._same(restored.segment.tools, task.offered):
             self._renew(task, history)
         return Agent(
@@ -198,7 +201,14 @@ class Builder:
             self._compared = known = (kept, offered, encode_json(kept) == encode_json(offered))
         return known[2]
 
-    def _begin(self, task: Task, history: History, notes: str) -> None:
+    def _first(self, task: Task) -> list[Entry]:
+        """What a history begins with."""
+        first: list[Entry] = [*task.spec.history]
+        if task.spec.goal:
+            first.append(User(content=task.spec.goal, source=task.spec.source, at=self._clock.now()))
+        return first
+
+    def _begin(self, task: Task, history: History, notes: str, first: Sequence[Entry]) -> None:
         nonce = secrets.token_hex(4)
         tiny = task.model is not None and task.model.profile.tiny
         # A tiny model's window is too dear for a paragraph it cannot follow.
@@ -207,9 +217,6 @@ class Builder:
             if tiny
             else "\n\n".join(part for part in (task.spec.system, notes, steer_paragraph(nonce)) if part)
         )
-        first: list[Entry] = [*task.spec.history]
-        if task.spec.goal:
-            first.append(User(content=task.spec.goal, source=task.spec.source, at=self._clock.now()))
         history.begin(
             Segment(
                 number=0,

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import anyio.to_thread
+
+from hermes.core.clock import Hold, held
 from hermes.core.codec import encode_entry, encode_json
 from hermes.core.history import DONE, Pending, Segment, Taken
-from hermes.core.messages import Entry, ToolResult
+from hermes.core.messages import Entry, ToolResult, User, is_large
 from hermes.core.model import ToolSpec
 from hermes.runtime.task import Task
 from hermes.store.ops import (
@@ -66,7 +69,18 @@ class TaskJournal:
         self._now = now
         self._consumed = consumed
         self._delivered = delivered
+        self._prepared: dict[int, bytes] = {}  # by the entry's id, until it is written
         self._results: dict[tuple[int, int], bytes] = {}  # encoded when they arrived, written again as entries
+
+    async def prepare(self, entries: Sequence[Entry], hold: Hold) -> None:
+        """Encode those of the entries that are to be written next that take long, while everything else goes on."""
+        for entry in entries:
+            if isinstance(entry, User) and is_large(entry.content):
+                with held(hold):
+                    self._prepared[id(entry)] = await anyio.to_thread.run_sync(self._encoded, entry)
+
+    def _encoded(self, entry: Entry) -> bytes:
+        return self._redact(encode_entry(entry))
 
     def _submit(self, ops: list[Op]) -> Pending:
         task = self._task
@@ -74,13 +88,17 @@ class TaskJournal:
         return self._store.submit(Unit(ops=tuple(ops), fences=(fence,), urgent=task.spec.interactive))
 
     def _entry(self, position: int, entry: Entry) -> AddEntry:
-        body = self._results.pop((entry.position, entry.index), None) if isinstance(entry, ToolResult) else None
+        body = None
+        if isinstance(entry, ToolResult):
+            body = self._results.pop((entry.position, entry.index), None)
+        elif self._prepared:
+            body = self._prepared.pop(id(entry), None)
         return AddEntry(
             task_id=self._task.id,
             position=position,
             kind=type(entry).__name__.lower(),
             at=entry.at,
-            body=self._redact(encode_entry(entry)) if body is None else body,
+            body=self._encoded(entry) if body is None else body,
         )
 
     def segment(self, segment: Segment, entries: Sequence[tuple[int, Entry]]) -> Pending:

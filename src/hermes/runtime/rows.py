@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import anyio.to_thread
 import msgspec
 
+from hermes.core.clock import Hold, held
 from hermes.core.codec import decode_event, encode_json
 from hermes.core.events import Envelope, TaskEnded, TaskPhase, TaskQueued, TaskSuspended
-from hermes.core.messages import plain_text
+from hermes.core.messages import is_large, plain_text
 from hermes.core.result import TaskResult, async_status
 from hermes.core.scope import CallKey
 from hermes.core.views import TreeView
@@ -19,6 +21,7 @@ from hermes.store.ops import Store, TaskRow
 __all__ = [
     "ended_event",
     "fold_events",
+    "large_specs",
     "queued_event",
     "resting",
     "stored_result",
@@ -36,10 +39,30 @@ _spec = msgspec.json.Decoder(TaskSpec)
 _result = msgspec.json.Decoder(TaskResult)
 
 
+async def large_specs(
+    requests: Sequence[SpawnRequest], redact: Callable[[bytes], bytes], hold: Hold
+) -> dict[int, bytes]:
+    """The specifications that take long to encode, without secrets, by the id of their request: everything else goes
+    on meanwhile."""
+    found: dict[int, bytes] = {}
+    for request in requests:
+        if is_large(request.spec.goal):
+            with held(hold):
+                found[id(request)] = await anyio.to_thread.run_sync(
+                    lambda spec: redact(encode_json(spec)), request.spec
+                )
+    return found
+
+
 def task_row(
-    task: Task, request: SpawnRequest, key: CallKey | None, now: float, redact: Callable[[bytes], bytes]
+    task: Task,
+    request: SpawnRequest,
+    key: CallKey | None,
+    now: float,
+    redact: Callable[[bytes], bytes],
+    spec: bytes | None = None,
 ) -> TaskRow:
-    """The row of a new task, without secrets."""
+    """The row of a new task, without secrets. `spec` is its specification where that was encoded before."""
     scope = task.scope
     return TaskRow(
         task_id=scope.task_id,
@@ -51,7 +74,7 @@ def task_row(
         depth=scope.depth,
         goal=redact(plain_text(task.spec.goal)[:GOAL_CHARS].encode("utf-8", "replace")).decode(),
         state="queued",
-        spec=redact(encode_json(task.spec)),
+        spec=redact(encode_json(task.spec)) if spec is None else spec,
         owner=task.owner,
         epoch=task.epoch,
         call_key=f"{key.position}:{key.index}" if key is not None else None,

@@ -14,7 +14,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from hermes.core.agent import Agent, Outcome
-from hermes.core.clock import Clock, loop_clock
+from hermes.core.clock import NO_HOLD, Clock, Hold, loop_clock
 from hermes.core.errors import AdmissionRefused, OperatorError, OwnershipLost, StoreError
 from hermes.core.events import Event, TaskStarted, ToolEnded, ToolProgress, ToolStarted, TurnEnded
 from hermes.core.history import DONE, Pending
@@ -30,7 +30,7 @@ from hermes.runtime.ending import Ending, first_of, with_unfinished
 from hermes.runtime.letting_go import suspend
 from hermes.runtime.policy import Policy
 from hermes.runtime.processes import awaits_process
-from hermes.runtime.rows import queued_event, task_row
+from hermes.runtime.rows import large_specs, queued_event, task_row
 from hermes.runtime.spec import SpawnRequest, TaskSpec
 from hermes.runtime.task import Task
 from hermes.store.ops import AddTask, Fence, Op, SetTaskState, Store, Ticket, Unit
@@ -58,6 +58,7 @@ class Supervisor:
         redact: Callable[[bytes], bytes],
         notice: Callable[[Task], str],
         ids: IdSource = random_hex,
+        hold: Hold = NO_HOLD,
     ) -> None:
         self.bus = bus
         self.store = store
@@ -69,6 +70,7 @@ class Supervisor:
         self.owner = owner
         self.notice = notice
         self.redact = redact
+        self.hold = hold
         self.closing = False
         self.adopting = 0  # sessions that are being taken up right now
         self.broken: StoreError | None = None
@@ -120,6 +122,7 @@ class Supervisor:
             UsageError: money is limited and the model's price unknown. Nothing was created.
             StoreError: the rows could not be written. Nothing runs.
         """
+        large = await large_specs(requests, self.redact, self.hold)
         known = self.spawned(parent, key) if key is not None and parent is not None else None
         if known is not None:
             return known
@@ -136,7 +139,7 @@ class Supervisor:
                 task.together = together
         now = self.clock.now()
         rows = [
-            AddTask(row=task_row(task, request, key, now, self.redact))
+            AddTask(row=task_row(task, request, key, now, self.redact, large.get(id(request))))
             for task, request in zip(tasks, requests, strict=True)
         ]
         ticket = self.store.submit(Unit(ops=(*first, *rows)))
