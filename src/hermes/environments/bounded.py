@@ -152,8 +152,19 @@ class BoundedFiles:
 
     def stat(self, path: str) -> os.stat_result:
         """Its status."""
+        whole = self._whole(path)
+        if whole is not None:  # asked before each command
+            return os.stat(whole)
         with self._found(path) as place:
             return place.stat()
+
+    def _whole(self, path: str) -> str | None:
+        """What is mounted at `path` itself; None for what lies below, or is reached by a link."""
+        try:
+            mount = self._mount(path)
+        except (_Link, ToolError):  # said with the path as it is walked
+            return None
+        return mount.outside if mount.inside == path else None
 
     def open(self, path: str) -> int:
         """A descriptor for reading."""

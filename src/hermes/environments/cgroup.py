@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from hermes.environments.kernel_files import beginning
+
 __all__ = ["ControlGroup", "ControlGroups", "GroupPool"]
 
 ROOT = Path("/sys/fs/cgroup")
@@ -52,8 +54,7 @@ class ControlGroup:
     def empty(self) -> bool:
         """Whether no process is in it any more. Whoever is in one of its directories is in the others."""
         try:
-            with open(self.doors[0], "rb") as door:
-                return not door.read(1)
+            return not beginning(self.doors[0])
         except OSError:
             return False
 
@@ -65,10 +66,10 @@ class ControlGroup:
     def _out_of_memory(self) -> int:
         name = "memory.events" if "memory.max" in self._limits else "memory.oom_control"
         try:
-            with open(self.folders[0] / name, encoding="ascii") as counts:
-                return next((int(line.split()[1]) for line in counts if line.startswith("oom_kill ")), 0)
+            counts = beginning(f"{self.folders[0]}/{name}")
         except OSError:
             return 0
+        return next((int(line.split()[1]) for line in counts.splitlines() if line.startswith(b"oom_kill ")), 0)
 
     def close(self) -> None:
         """Remove it; one in which something still dies is left for later."""
@@ -143,20 +144,20 @@ class GroupPool:
 
     def take(self) -> ControlGroup | None:
         """A group with nothing in it; None where none can be made. Raises OSError."""
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return self._groups.make(
-                f"{self._name}-{next(self._numbers)}", memory=self._memory, processes=self._processes
-            )
+        with contextlib.suppress(IndexError):
+            while len(self._spare) > _SPARE:
+                self._spare.popleft().close()
+            spare = self._spare.popleft()  # the one in which something may still die is the one that came last
+            if spare.empty:
+                spare.newly_killed()
+                return spare
+            self._spare.append(spare)
+        return self._groups.make(f"{self._name}-{next(self._numbers)}", memory=self._memory, processes=self._processes)
 
     def give(self, group: ControlGroup) -> None:
-        """A task has ended: its group is kept for another if it is empty, else removed as soon as that can be."""
-        if len(self._spare) < _SPARE and group.empty:
-            group.newly_killed()
-            self._spare.append(group)
-        else:
-            group.close()
+        """A task has ended: its group is for another one as soon as it is empty. Does not block: whoever takes one
+        looks, and is on a thread anyway."""
+        self._spare.append(group)
 
     def close(self) -> None:
         """Remove the spare ones."""

@@ -289,6 +289,8 @@ class Container:
         failed = self._shadow.bring_home() if self._shadow is not None else ""
         return tuple(text for text in (failed, remove_redirect(self._workspace, self._seen)) if text)
 
+    closes_at_once = False
+
     def close(self) -> None:
         """Remove the container and with it what still runs in it."""
         if self._running:

@@ -67,7 +67,7 @@ class Enclosure(Protocol):
         """Where output that is too long to show is kept, seen inside under the same path."""
 
     def open(self) -> Shell:
-        """Make what has to be there before the first command. Raises OSError, ToolError."""
+        """Make what has to be there before the first command, `state_dir` too. Raises OSError, ToolError."""
 
     def prologue(self, shell: Shell) -> Sequence[str]:
         """Lines of shell that come before a command."""
@@ -123,6 +123,7 @@ class Host:
 
     def open(self) -> Shell:
         """Find the shell."""
+        self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         return find_shell(self.environment["PATH"])
 
     def prologue(self, shell: Shell) -> Sequence[str]:

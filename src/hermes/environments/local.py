@@ -358,10 +358,14 @@ class LocalEnvironment:
         with anyio.CancelScope(shield=True):
             killed = await self._background.close()
             left, self._left = self._left, []
-            async with anyio.create_task_group() as tasks:
-                for group in left:
-                    tasks.start_soon(self._end_left, group)
+            if left:
+                async with anyio.create_task_group() as tasks:
+                    for group in left:
+                        tasks.start_soon(self._end_left, group)
             if self._escapes:
                 await anyio.to_thread.run_sync(end_escaped, f"{self._task_id}:", limiter=self._threads)
-            await anyio.to_thread.run_sync(self._enclosure.close, limiter=self._threads)
+            if self._enclosure.closes_at_once:
+                self._enclosure.close()
+            else:
+                await anyio.to_thread.run_sync(self._enclosure.close, limiter=self._threads)
         return killed

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from hermes.environments.kernel_files import beginning
+
 __all__ = [
     "CALL_KEY",
     "DEPTH",
@@ -282,8 +284,7 @@ def _signal_group(pgid: int, number: int) -> None:
 def _stat(pid: int) -> list[str]:
     """Fields of /proc/<pid>/stat from the state on, empty where there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].decode().split()
+        return beginning(f"/proc/{pid}/stat").rpartition(b")")[2].decode().split()
     except OSError:
         return []
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from hermes.environments.bounded import Mount
 
-__all__ = ["Toolchains", "project_mounts", "protected_mounts", "remove_redirect"]
+__all__ = ["Toolchains", "may_redirect", "project_mounts", "protected_mounts", "remove_redirect"]
 
 #: Directories in which programs of a user stand and nothing secret, seen as a whole where one below is on PATH.
 _TOOLS = re.compile(
@@ -51,10 +53,14 @@ _KEPT = ("config", "hooks", "config.worktree", "commondir")
 def protected_mounts(workspace: str) -> list[Mount]:
     """What in the workspace is not the task's to change."""
     place = os.path.join(workspace, ".git")
-    if os.path.islink(place) or not os.path.exists(place):
+    try:
+        mode = os.lstat(place).st_mode
+    except (OSError, ValueError):
         return []
-    if os.path.isfile(place):
+    if stat.S_ISREG(mode):
         return [Mount(inside=place, outside=place)]
+    if not stat.S_ISDIR(mode):
+        return []
     if not os.path.exists(os.path.join(place, "HEAD")):
         return []
     os.makedirs(os.path.join(place, "hooks"), exist_ok=True)
@@ -63,14 +69,19 @@ def protected_mounts(workspace: str) -> list[Mount]:
     return [Mount(inside=place, outside=place, writable=True), *(Mount(inside=path, outside=path) for path in kept)]
 
 
+def may_redirect(workspace: str, seen: Sequence[Mount]) -> bool:
+    """Whether a command can write in the repository of the workspace. Does not block."""
+    repository = os.path.join(workspace, ".git")
+    return any(mount.inside == repository and mount.writable for mount in seen)
+
+
 def remove_redirect(workspace: str, seen: Sequence[Mount]) -> str:
     """Remove a `.git/commondir` that a command made, and say so; "" for none. `seen` is what was mounted before.
 
     With it git takes settings and hooks from elsewhere. A name that is not there cannot be mounted without making it.
     """
     path = os.path.join(workspace, ".git", "commondir")
-    mine = any(mount.inside == os.path.dirname(path) and mount.writable for mount in seen)
-    if not mine or any(mount.inside == path for mount in seen) or not os.path.lexists(path):
+    if not may_redirect(workspace, seen) or any(mount.inside == path for mount in seen) or not os.path.lexists(path):
         return ""
     try:
         os.unlink(path)
@@ -94,25 +105,41 @@ def _repository(link: str) -> str:
 
 class Toolchains:
     """Read-only directories of programs on PATH that are not part of the system; looked at once for a PATH whose
-    directories stay the same, since all tasks of a runtime have it."""
+    directories stay the same, since all tasks of a runtime have it. Whether they do is asked again after `rest`
+    seconds:
+    many tasks begin in one second."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest: float = 0.0) -> None:
+        self._rest = rest
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._there: dict[tuple[str, ...], tuple[float, tuple[str, ...]]] = {}
 
     def mounts(self, path: str, home: str, workspace: str) -> list[Mount]:
         """What a task in `workspace` sees of them, with what its own virtual environment stands on."""
         mine = workspace.rstrip("/") + "/"
-        folders = tuple(
-            folder
-            for folder in path.split(":")
-            if folder.startswith("/") and not folder.startswith((*_OF_THE_SYSTEM, mine)) and os.path.isdir(folder)
+        found = self._standing(
+            tuple(
+                folder
+                for folder in path.split(":")
+                if folder.startswith("/") and not folder.startswith((*_OF_THE_SYSTEM, mine))
+            )
         )
-        found = self._known.get(folders)
-        if found is None or not all(map(os.path.isdir, found)):
-            self._known[folders] = found = _toolchains(folders)
         own = f"{workspace}/.venv/bin/python"
         seen = dict.fromkeys((*found, *(_prefix(own) if os.path.lexists(own) else ())))
         return [Mount(inside=each, outside=each) for each in seen if each not in ("/", home) and not _holds(each, home)]
+
+    def _standing(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """What is seen for the directories that are `named` on PATH, of which some may not be there."""
+        looked, found = self._there.get(named, (0.0, ()))
+        now = time.monotonic()
+        if self._rest and now - looked < self._rest:
+            return found
+        folders = tuple(filter(os.path.isdir, named))
+        known = self._known.get(folders)
+        if known is None or not all(map(os.path.isdir, known)):
+            self._known[folders] = known = _toolchains(folders)
+        self._there[named] = now, known
+        return known
 
 
 _OF_THE_SYSTEM = ("/usr/", "/bin", "/sbin")

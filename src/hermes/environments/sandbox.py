@@ -42,6 +42,8 @@ _HOME = "/tmp/home"  # noqa: S108  the task's own
 _MOST = 50
 _SHELLS = "/usr/bin:/bin:/usr/local/bin"
 _MIB = 1024 * 1024
+#: Seconds after which it is asked again which directories of PATH are there.
+_LOOK_AGAIN = 1.0
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +75,7 @@ class Bubblewrap:
         self.fixed: tuple[str, ...] = ()
         self.shell = Shell("", "")
         self.identity = b""
-        self.toolchains = Toolchains()
+        self.toolchains = Toolchains(rest=_LOOK_AGAIN)
         self.user = os.path.expanduser("~")
         self.hidden = (*settings.hidden, *(os.path.join(self.user, name) for name in _KEYS))
         self._cache = cache
@@ -197,8 +199,9 @@ class Sandbox:
         """The files seen inside."""
         if self._files is None:
             self._maker.ready()
-            os.makedirs(self._tmp, exist_ok=True, mode=0o700)
-            os.makedirs(self.state_dir, exist_ok=True, mode=0o700)
+            self._tmp.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.state_dir, 0o700)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._tmp / "home", 0o700)
                 self._fresh = True
@@ -274,8 +277,8 @@ class Sandbox:
         if not self._fresh:
             introduce(self.files, _HOME, self._maker.identity)
         elif self._maker.identity:  # nothing has run there that could have laid a link
-            with contextlib.suppress(FileExistsError), open(self._tmp / "home" / ".gitconfig", "xb") as file:
-                file.write(self._maker.identity)
+            with contextlib.suppress(FileExistsError):
+                _write_new(self._tmp / "home" / ".gitconfig", self._maker.identity)
         return self._maker.shell
 
     def prologue(self, shell: Shell) -> Sequence[str]:
@@ -325,3 +328,12 @@ class Sandbox:
         group, self._group = self._group, None
         if group is not None:
             self._maker.ready()[1].give(group)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Make a small file. Raises FileExistsError, OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)

@@ -56,6 +56,7 @@ class Session:
         self._state: bytes | None = None
         self._written: bytes | None = None  # the state in the file that a command begins with
         self._forgets = False  # what an earlier process left is of no interest
+        self._commands: set[str] = set()  # those that went through a file
         self._lock = threading.Lock()
 
     def open(self) -> None:
@@ -65,7 +66,6 @@ class Session:
                 self._load()
 
     def _load(self) -> None:
-        self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._shell = self._enclosure.open()
         content = b"" if self._forgets else _read(self._dir / "shell.state")
         if not content:
@@ -115,13 +115,14 @@ class Session:
                 f"{{ HERMES_CWD=$PWD; unset {CALL_KEY} {DEPTH} SHLVL PWD; {_DUMP[self._shell.kind]}; "
                 f"printf '\\0%s\\0done' \"$HERMES_CWD\"; }} >{shlex.quote(str(self._dump_path(name)))} 2>/dev/null"
             )
-            parts.append(f"trap {shlex.quote('set +eux; ' + dump)} EXIT")
+            parts.append(f"trap {shlex.quote('set +eux; umask 077; ' + dump)} EXIT")
         if self._state is not None:
             self._restorable(self._state)
             parts.append(f". {shlex.quote(str(self._dir / 'shell.restore'))} 2>/dev/null")
             parts.append(f"export PWD={shlex.quote(cwd)} {CALL_KEY}={shlex.quote(key)} {DEPTH}={self._depth}")
         if len(command) > _ARGUMENT_LIMIT // 4:
             path = self._dir / f"{name}.command"
+            self._commands.add(name)
             self._write(path.name, command.encode("utf-8", "replace"))
             parts.append(f". {shlex.quote(str(path))}")
         else:
@@ -135,8 +136,13 @@ class Session:
 
     def drop(self, name: str) -> None:
         """Forget what the command called `name` left (it was killed, or its end is of no interest). Raises OSError."""
-        _remove(self._dir / f"{name}.command")
+        self._drop_command(name)
         _remove(self._dump_path(name))
+
+    def _drop_command(self, name: str) -> None:
+        if name in self._commands:
+            self._commands.discard(name)
+            _remove(self._dir / f"{name}.command")
 
     def take(self, name: str, *, move: bool = True) -> None:
         """Adopt the state that the command called `name` left. Raises OSError.
@@ -146,22 +152,28 @@ class Session:
         dump = self._dump_path(name)
         content = _read(dump)  # none: the command replaced the shell (exec) or its EXIT trap
         parsed = _parse(content)
+        moved = False
         if parsed is not None:
             with self._lock:  # calls of one turn run side by side; the last one to end decides
-                self._adopt(*parsed, dump, move=move)
-        self.drop(name)
+                moved = self._adopt(*parsed, dump, move=move)
+        if not moved:
+            _remove(dump)
+        self._drop_command(name)
 
-    def _adopt(self, found: bytes, cwd: str, dump: Path, *, move: bool) -> None:
+    def _adopt(self, found: bytes, cwd: str, dump: Path, *, move: bool) -> bool:
+        """Take a state over; returns whether its file is that of the session now."""
         # A command may have exported a key that it read from a file; no file of ours keeps it.
         state = self._redact(found.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         kept, cwd = cwd, cwd if move else self.cwd
         if state == self._state and cwd == self.cwd:
-            return
-        if state == found and cwd == kept:
+            return False
+        as_it_is = state == found and cwd == kept
+        if as_it_is:
             os.replace(dump, self._dir / "shell.state")
         else:
             self._write("shell.state", state + b"\0" + os.fsencode(cwd) + _END)
         self._state, self.cwd = state, cwd
+        return as_it_is
 
     def _restorable(self, state: bytes) -> None:
         """Write what a command begins with, where it is not what stands there."""
@@ -208,14 +220,15 @@ def _read(path: Path) -> bytes:
         if error.errno in (errno.ENOENT, errno.ELOOP):  # a link is none of ours
             return b""
         raise
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > _STATE_LIMIT:
-        os.close(descriptor)
-        return b""
-    with open(descriptor, "rb") as file:
-        if status.st_mode & 0o077:  # the shell wrote it with the mask of the task
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _STATE_LIMIT:
+            return b""
+        if status.st_mode & 0o077:  # a command may have changed it
             os.fchmod(descriptor, 0o600)
-        return file.read(_STATE_LIMIT)
+        return os.read(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
 
 
 def _parse(content: bytes) -> tuple[bytes, str] | None:
