@@ -7,8 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.core.codec import decode_entry
 from hermes.core.errors import ModelError
-from hermes.core.messages import Assistant, Interrupted, ToolResult, User, plain_text
+from hermes.core.messages import LARGE, Assistant, Interrupted, ToolResult, User, plain_text
+from hermes.runtime.rows import stored_spec
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import ScriptedModel, call, hang, reply
@@ -83,3 +85,20 @@ async def test_turn_cap_brings_a_summary_and_says_truncated(tmp_path: Path) -> N
     assert result.exit_reason == "max_iterations"
     assert result.summary == "half done"
     assert model.requests[-1].tool_choice == "none"
+
+
+async def test_a_goal_of_many_megabytes_stands_in_the_journal_whole_and_without_secrets(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    """Whatever is that large is encoded in a thread."""
+    secret = "sk-" + "live-0123456789abcdef0123456789"
+    goal = "much to read " * (LARGE // 13 + 1)
+    model = ScriptedModel("m", [reply("read")])
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        task = await lab.start(f"{goal}{secret}")
+        assert (await lab.runtime.result(task)).summary == "read"
+        store = lab.runtime.store
+        row = await store.task(task.id)
+        first = decode_entry((await store.entries(task.id))[0][1])
+    assert row is not None and plain_text(stored_spec(row).goal) == f"{goal}[redacted:api_key]"
+    assert isinstance(first, User) and plain_text(first.content) == f"{goal}[redacted:api_key]"
