@@ -39,8 +39,11 @@ _LONG = b"x" * _RUN
 #: What a key and what stands directly before it are made of: everything else becomes a space.
 _KEPT = frozenset(b"_-.:~/=@%+")
 _TOKEN = bytes(code if code < 128 and (chr(code).isalnum() or code in _KEPT) else 32 for code in range(256))
-#: The anchors of all kinds that are looked for in long words only: one search in place of sixty.
-_IN_WORDS = re.compile(b"|".join(re.escape(anchor) for kind in KINDS if not kind.loose for anchor in kind.anchors))
+#: The anchors of all kinds that are looked for in long words only: in few bytes one search in place of sixty, in more
+#: the sixty are faster.
+_ANCHORS = tuple(anchor for kind in KINDS if not kind.loose for anchor in kind.anchors)
+_IN_WORDS = re.compile(b"|".join(map(re.escape, _ANCHORS)))
+_FEW_BYTES = 256
 _LOOSE = tuple(kind for kind in KINDS if kind.loose)
 
 
@@ -123,7 +126,7 @@ class Redactor:
         present = [form for form, coded in self._words if long.find(coded) >= 0]
         present += [form for form, coded in self._others if data.find(coded) >= 0]
         kinds = []
-        for kind in KINDS if _IN_WORDS.search(long) else _LOOSE:
+        for kind in KINDS if _anchored(long) else _LOOSE:
             found = data.find if kind.loose else long.find
             for anchor in kind.anchors:
                 if found(anchor) >= 0:
@@ -178,6 +181,17 @@ def _long_words(data: bytes) -> set[bytes]:
         words.add(data[at:end])
         at = shape.find(_LONG, end)
     return words
+
+
+def _anchored(words: bytes) -> bool:
+    """Whether a kind that is one long word may stand there."""
+    if len(words) < _FEW_BYTES:
+        return _IN_WORDS.search(words) is not None
+    found = words.find
+    for anchor in _ANCHORS:
+        if found(anchor) >= 0:
+            return True
+    return False
 
 
 def _forms(secret: str) -> set[str]:
