@@ -130,7 +130,7 @@ async def test_skills_are_refused_with_what_to_do_instead(lead: Desk) -> None:
 async def test_an_orchestrator_plans_and_a_worker_delivers(lead: Desk, tmp_path: Path) -> None:
     first = await lead.call("create", title="find it", assignee="Coder", body="where is it?", acceptance="a place")
     second = await lead.call("create", title="use it", assignee="tester", parents=[first["task_id"]])
-    assert first == {"ok": True, "task_id": first["task_id"], "status": "ready", "subscribed": False}
+    assert first == {"ok": True, "task_id": first["task_id"], "status": "ready", "subscribed": True}
     assert second["status"] == "todo"
     claim = await _claim(lead, first["task_id"])
     worker = Desk(tmp_path / "root", "coder", Seat(claim=claim, workspace=str(tmp_path)))

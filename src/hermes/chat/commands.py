@@ -23,6 +23,7 @@ from hermes.chat.tree_text import one_row, task_details, tree_lines
 from hermes.config.default_model import store_default_model
 from hermes.core.limits import Limits
 from hermes.core.usage import TURN_ENDED, fold, stored_call
+from hermes.kanban.home import SESSION
 from hermes.runtime.task import Task
 
 if TYPE_CHECKING:
@@ -245,6 +246,8 @@ class Commands:
         if not argument and chat.screen.opens("board"):
             return
         place = {"HERMES_HOME": str(chat.assembly.home.path), "COLUMNS": str(chat.screen.width)}
+        if chat.session is not None:  # a card that is made so is told of here
+            place[SESSION] = chat.session.id
         await chat.own.run(board_command(argument), chat.folder, {**os.environ, **place})
 
     async def config(self, argument: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -61,7 +60,7 @@ async def converse(wish: Wish, screen: Any = None) -> int:
             group.start_soon(_signals, chat, hung_up)
             group.start_soon(_ticks, chat)
             if "kanban" in chat.spec.toolsets:
-                group.start_soon(_serve_board, sources, chat.screen.note)
+                group.start_soon(_serve_board, sources, chat)
             code = await chat.run()
             group.cancel_scope.cancel()
         going = chat.handed_over()
@@ -96,11 +95,11 @@ def _seat(chat: Chat, composer: Any, face: Chosen) -> None:
     chat.assembly.runtime.supervisor.budgets.admit([chat.spec], "", None)
 
 
-async def _serve_board(sources: Sources, say: Callable[[str], None]) -> None:
+async def _serve_board(sources: Sources, chat: Chat) -> None:
     # edge: only a conversation that has the board on loads the database and the dispatcher
     from hermes.cli.kanban_serving import serve_board
 
-    await serve_board(sources, say)
+    await serve_board(sources, chat)
 
 
 async def _signals(chat: Chat, hung_up: anyio.Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from hermes.kanban.board import Board
 from hermes.kanban.card import Card, NewCard, parse_workspace
 from hermes.kanban.context import worker_context
 from hermes.kanban.creating import Created
+from hermes.kanban.home import SESSION
 from hermes.kanban.moves import STATUSES
 from hermes.kanban.placing import WorkState, work_of
 from hermes.kanban.reading import CardFilter
@@ -95,6 +97,7 @@ def create(
         workspace_kind=kind, workspace_path=path,
         max_runtime_seconds=int(read_span(max_runtime)) if max_runtime else None,
         scheduled_at=read_moment(scheduled_at, time.time()) if scheduled_at else None,
+        session_id=os.environ.get(SESSION) or None,
     )  # fmt: skip
     opened = changing(context)
     with opened.board as board:

@@ -1,4 +1,5 @@
-"""Serving the board from a conversation, on a thread, for as long as it is open; stands by where somebody else does."""
+"""The board beside a conversation, for as long as it is open: it hears of its cards, and serves the board on a thread
+unless somebody else does."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
+from hermes.chat.interactive import Chat
+from hermes.cli.kanban_hearing import Hearing
 from hermes.cli.kanban_parts import dispatcher_of, open_board_of
 from hermes.cli.kanban_telling import teller_of
 from hermes.cli.options import Sources
@@ -22,13 +25,16 @@ __all__ = ["serve_board"]
 AGAIN = 5.0
 
 
-async def serve_board(sources: Sources, say: Callable[[str], None]) -> None:
-    """Serve the board that is meant until cancelled; what happens to cards is told by `say`. Fails only in words."""
-    if not sources.loaded.settings.kanban.dispatch_in_session or os.environ.get(DEPTH):
+async def serve_board(sources: Sources, chat: Chat) -> None:
+    """Serve the board that is meant until cancelled, as far as the settings say so, and tell the conversation of its
+    cards. Fails only in words."""
+    if os.environ.get(DEPTH):
         return
     stop = threading.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(anyio.to_thread.run_sync, _serve, sources, stop, say)
+        group.start_soon(Hearing(sources.loaded, chat).run)
+        if sources.loaded.settings.kanban.dispatch_in_session:
+            group.start_soon(anyio.to_thread.run_sync, _serve, sources, stop, chat.screen.note)
         try:
             await anyio.sleep_forever()
         finally:

@@ -257,7 +257,7 @@ class Agent:
             tasks = tuple(end.task_id for end in ends)
             entries.append(Notice(kind="children", text="\n\n".join(end.text for end in ends), tasks=tasks, at=now))
         remarks, inbox.remarks = inbox.remarks, []
-        entries.extend(Notice(kind=remark.kind, text=remark.text, at=now) for remark in remarks)
+        entries.extend(Notice(kind=remark.kind, text=remark.text, refs=remark.refs, at=now) for remark in remarks)
         entries.extend(self._turns.take_warnings())
         if entries:
             await self._turns.append(entries, receipts=receipts, children=[end.task_id for end in ends])

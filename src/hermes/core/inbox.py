@@ -48,10 +48,11 @@ class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something the runtime tells the model, by the kind of its notice."""
+    """Something the runtime tells the model, by the kind of its notice; `refs` name what it tells of."""
 
     kind: str
     text: str
+    refs: tuple[str, ...] = ()
 
 
 class Inbox:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
 from hermes.core.clock import NO_HOLD, Clock, Hold, held
 from hermes.core.ids import random_hex
@@ -280,7 +281,7 @@ class Board(BoardCards):
             check_move(card.id, card.status, "specify")
             made = [
                 creating.create(
-                    tx, part.order, author=author, here=self.here, claim=None,
+                    tx, replace(part.order, session_id=card.session_id), author=author, here=self.here, claim=None,
                     host_id=self._pin(tx, part.order.workspace_kind, part.order),
                 ).card.id
                 for part in parts

@@ -116,7 +116,10 @@ def create(tx: Tx, order: NewCard, *, author: str, here: Worker, claim: Claim | 
         status = "todo"
     tenant = order.tenant or next((card.tenant for card in above if card.tenant), None)
     values = _values(order, status, author, here, claim)
-    values.update(id=card_id, tenant=tenant, host_id=host_id, created_at=tx.now, updated_at=tx.now)
+    # What is made of a card is heard of where the card is.
+    others = [card_by_id(tx, claim.card_id), *above] if claim is not None else above
+    session = order.session_id or next((card.session_id for card in others if card.session_id), None)
+    values.update(id=card_id, tenant=tenant, host_id=host_id, created_at=tx.now, updated_at=tx.now, session_id=session)
     tx.run(_NEW_CARD, values)
     tx.event("created", author, card_id, None, title=values["title"], assignee=values["assignee"], status=status)
     for parent in parents:

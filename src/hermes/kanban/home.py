@@ -13,7 +13,10 @@ from hermes.config import home as homes
 if TYPE_CHECKING:
     from hermes.kanban.boards import Boards
 
-__all__ = ["busy_cards", "open_boards", "profile_names"]
+__all__ = ["SESSION", "busy_cards", "open_boards", "profile_names"]
+
+#: Variable that names the conversation from which a person uses the board by a command.
+SESSION = "HERMES_KANBAN_SESSION"
 
 
 def profile_names(home: Home) -> list[str]:

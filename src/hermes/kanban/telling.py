@@ -3,6 +3,9 @@
 Told is what workers and dispatchers do, never what a person just did: a card that waits for a person, one that gave up,
 the end of a goal (a card that nothing waits for), the day's money. Of a card that somebody asked to be told of, all of
 that on the occasions asked for. Where nobody who serves the board can tell, workers tell their questions themselves.
+
+A conversation is told of the cards that it made, and of what was made of them, by itself: whoever holds it asks for
+what is newer than what its history has, so that nothing is told twice and nothing is lost with a process.
 """
 
 from __future__ import annotations
@@ -11,22 +14,30 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
+import sqlalchemy as sa
 
+from hermes.kanban import tables as t
 from hermes.kanban.board import Board
 from hermes.kanban.budgets import day_of
 from hermes.kanban.card import CardEvent
 from hermes.kanban.leading import Reason
 from hermes.kanban.reading import CardView
+from hermes.kanban.store import values_of
 
-__all__ = ["OCCASIONS", "Occasion", "Tiding", "tidings"]
+__all__ = ["OCCASIONS", "Occasion", "Tiding", "session_tidings", "tidings"]
 
 Occasion = Literal["needs_answer", "failed", "budget", "done"]
 OCCASIONS: tuple[Occasion, ...] = get_args(Occasion)
 _KINDS = ("blocked", "block_loop_detected", "review_requested", "gave_up", "completed", "reconciled")
+#: In which states of its card an occasion still holds.
+_HOLDS: dict[str, tuple[str, ...]] = {
+    "needs_answer": ("blocked", "triage", "review"), "failed": ("blocked",), "done": ("done", "archived")
+}  # fmt: skip
 
 
 class Tiding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to tell. `cure` is a command; `wished`: somebody asked to be told of this card's occasions."""
+    """Something to tell. `cure` is a command; `wished`: somebody asked to be told of this card's occasions; `number` is
+    that of the event, where a conversation is told."""
 
     occasion: Occasion
     title: str
@@ -35,6 +46,35 @@ class Tiding(msgspec.Struct, frozen=True, kw_only=True):
     card: str | None = None
     cure: str = ""
     wished: bool = False
+    number: int = 0
+
+
+def session_tidings(board: Board, session_id: str, after: int, *, profile: str, reviewer: str = "") -> list[Tiding]:
+    """What a conversation of `profile` has to hear of its cards, oldest first: of each the newest that still holds, if
+    its event is newer than number `after`. What it did itself is not told; ends of steps that others made are not."""
+    found = []
+    for event in _events_of(board, session_id, after):
+        view = board.show(event.card_id or "")
+        told = _told(event, view, reviewer)
+        if told is None or view.task.status not in _HOLDS[told[0]]:
+            continue
+        own = view.task.created_by == profile and view.task.created_card is None
+        if (_by_hand(event, view) and event.author == profile) or (not own and _on_its_way(told[0], view)):
+            continue
+        made = _made(event, view, *told, wished=False)
+        found.append(msgspec.structs.replace(made, number=event.id))
+    return found
+
+
+def _events_of(board: Board, session_id: str, after: int) -> list[CardEvent]:
+    """Of each card of a conversation the newest event that could be told, if it is newer than `after`."""
+    e, c = t.events.c, t.cards.c
+    columns = [e[name] for name in CardEvent.__struct_fields__]
+    mine = (c.session_id == session_id, e.id > after, e.kind.in_(_KINDS))
+    with board.database.read() as tx:
+        rows = tx.rows(sa.select(*columns).join(t.cards, c.id == e.card_id).where(*mine).order_by(e.id))
+    newest = {event.card_id: event for event in values_of(CardEvent, rows)}
+    return sorted(newest.values(), key=lambda event: event.id)
 
 
 def tidings(board: Board, left: Sequence[Reason], *, reviewer: str = "") -> list[Tiding]:
@@ -79,11 +119,15 @@ def _of_card(board: Board, event: CardEvent, wishes: dict[str, list[str]], revie
     occasion, title, text, cure = told
     if occasion in wished:
         return _made(event, view, occasion, title, text, cure, wished=True)
-    run = next((each for each in view.runs if each.id == event.run_id), None)
-    by_hand = event.author != "dispatcher" and (run is None or run.manual)
-    if by_hand or _on_its_way(occasion, view):
+    if _by_hand(event, view) or _on_its_way(occasion, view):
         return None
     return _made(event, view, occasion, title, text, cure, wished=False)
+
+
+def _by_hand(event: CardEvent, view: CardView) -> bool:
+    """Whether a person or a conversation did it, and neither a worker nor a dispatcher."""
+    run = next((each for each in view.runs if each.id == event.run_id), None)
+    return event.author != "dispatcher" and (run is None or run.manual)
 
 
 def _on_its_way(occasion: Occasion, view: CardView) -> bool:

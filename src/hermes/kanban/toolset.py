@@ -164,6 +164,8 @@ class _Verbs:
         }
         for name in ("parents", "follows", "skills"):
             same[name] = tuple(same[name])
+        # A worker's own conversation ends with its card; who hears of that card hears of these.
+        same["session_id"] = given.session_id or (None if self._access.seat else context.scope.session_id)
         order = NewCard(
             **same,
             workspace_kind=kind or "scratch",
@@ -175,10 +177,9 @@ class _Verbs:
             given.board,
             lambda board: board.create(order, author=self._author, claim=claim, key=self._key(board, context)),
         )
-        # Nobody is told by itself how a card goes; the answer says so, so that the model looks.
-        answer = {"ok": True, "task_id": made.card.id, "status": made.card.status, "subscribed": False}
-        if made.warnings:
-            answer["warnings"] = made.warnings
+        told = made.card.session_id == context.scope.session_id
+        answer = {"ok": True, "task_id": made.card.id, "status": made.card.status, "subscribed": told}
+        answer |= {"warnings": made.warnings} if made.warnings else {}
         return json_output(answer, preview=f"{made.card.id} {made.card.status}")
 
     async def complete(self, given: a.Complete, context: CallContext) -> ToolOutput:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -114,11 +114,12 @@ class CallLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class RemarkLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="remark"):
-    """What a task was told of a background command before its request number `turn`."""
+    """What a task was told of a background command, or of its cards, before its request number `turn`."""
 
     task: str
     turn: int
     text: str
+    kind: str = "process"
 
 
 class EndLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="end"):
@@ -133,16 +134,57 @@ Line = Header | TaskLine | ReplyLine | CallLine | RemarkLine | EndLine
 _decoder = msgspec.json.Decoder(Line)
 
 
+_Entry = TypeVar("_Entry", "ReplyLine", "CallLine")
+
+
+class _Source:
+    """The file of a cassette, open for as long as somebody holds this, and where in it replies and calls stand."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._places: dict[tuple[str | int, ...], tuple[int, int]] = {}
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def note(self, line: ReplyLine | CallLine, offset: int, length: int) -> None:
+        self._places[_key(line)] = offset, length
+
+    def whole(self, line: _Entry) -> _Entry:
+        offset, length = self._places[_key(line)]
+        try:
+            found = _decoder.decode(os.pread(self._descriptor, length, offset))
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            found = None
+        if type(found) is not type(line) or _key(found) != _key(line):
+            raise OperatorError(f"the recording {self._path} was changed while it was replayed. Replay it once more.")
+        return found
+
+
 class Cassette(msgspec.Struct, frozen=True, kw_only=True):
-    """A cassette that was read."""
+    """A cassette that was read. What replies and calls brought stays in the file, where all who replay it share it."""
 
     path: Path
+    source: _Source
     header: Header
     tasks: dict[str, TaskLine]
     replies: dict[tuple[str, int], ReplyLine]
     calls: dict[tuple[str, int, int], CallLine]
     ends: dict[str, EndLine]
     remarks: dict[tuple[str, int], list[RemarkLine]]
+
+    def whole(self, line: _Entry) -> _Entry:
+        """A reply or a call of this cassette with what it brought.
+
+        Raises:
+            OperatorError: the file is not what it was when it was read.
+        """
+        return self.source.whole(line)
+
+
+def _key(line: ReplyLine | CallLine) -> tuple[str | int, ...]:
+    return (line.task, line.turn) if isinstance(line, ReplyLine) else (line.task, line.round, line.index)
 
 
 def read_cassette(path: Path) -> Cassette:
@@ -152,25 +194,39 @@ def read_cassette(path: Path) -> Cassette:
         UsageError: the file cannot be read, is none, is of another version, or has a line that is none.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            return _read(path, file)
     except OSError as error:
         raise UsageError(f"the recording {path} cannot be read: {error.strerror}.") from None
-    lines = data.split(b"\n")
-    header = _line(path, 1, lines[0], last=len(lines) == 1)
+
+
+def _read(path: Path, file: BinaryIO) -> Cassette:
+    first = file.readline()
+    header = _line(path, 1, first)
     if not isinstance(header, Header) or header.format != FORMAT:
         raise UsageError(f"{path} is no recording: its first line is not the head of one. `--record FILE` makes one.")
     if header.version != VERSION:
         raise UsageError(
             f"the recording {path} has format version {header.version}, this Hermes reads {VERSION}. Record it anew."
         )
-    found = Cassette(path=path, header=header, tasks={}, replies={}, calls={}, ends={}, remarks={})
-    for number, text in enumerate(lines[1:], 2):
-        if text:
-            _add(found, _line(path, number, text, last=number == len(lines)), number)
+    source = _Source(path, os.dup(file.fileno()))
+    found = Cassette(path=path, source=source, header=header, tasks={}, replies={}, calls={}, ends={}, remarks={})
+    offset = len(first)
+    for number, text in enumerate(file, 2):
+        if not text.isspace():
+            line = _line(path, number, text)
+            if isinstance(line, ReplyLine):
+                source.note(line, offset, len(text))
+                line = msgspec.structs.replace(line, reply=KeptReply(cut=line.reply.cut))
+            elif isinstance(line, CallLine):
+                source.note(line, offset, len(text))
+                line = msgspec.structs.replace(line, output=None)
+            _add(found, line, number)
+        offset += len(text)
     return found
 
 
-def _line(path: Path, number: int, text: bytes, *, last: bool) -> Line:
+def _line(path: Path, number: int, text: bytes) -> Line:
     try:
         return _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -178,7 +234,7 @@ def _line(path: Path, number: int, text: bytes, *, last: bool) -> Line:
             raise UsageError(
                 f"{path} is no recording: its first line is not the head of one. `--record FILE` makes one."
             ) from None
-        if last:
+        if not text.endswith(b"\n"):
             raise UsageError(
                 f"{path}:{number}: the last line is cut off: the recording was stopped while it was written. Delete "
                 "this line to replay what stands before it, or record it anew."

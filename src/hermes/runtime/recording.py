@@ -24,6 +24,8 @@ from hermes.runtime.task import Task
 
 __all__ = ["Recorder", "recorded_words"]
 
+#: Notices of these kinds come from outside the tree, so that a replay has to bring them.
+_TOLD = ("process", "cards")
 #: Letters of a goal that are kept, for people.
 GOAL = 200
 
@@ -134,9 +136,9 @@ class Recorder:
             self._groups.pop(task.id, None)
             self._file.put(EndLine(task=name, seq=self._next(), state=event.state))
         elif isinstance(event, EntryAdded):
-            if isinstance(event.entry, Notice) and event.entry.kind == "process":
+            if isinstance(event.entry, Notice) and event.entry.kind in _TOLD:
                 turn = self._turns.get(name, 0) + 1
-                self._file.put(RemarkLine(task=name, turn=turn, text=event.entry.text))
+                self._file.put(RemarkLine(task=name, turn=turn, text=event.entry.text, kind=event.entry.kind))
         elif isinstance(event, TaskQueued) and event.group:
             self._groups[task.id] = event.group
 

@@ -193,8 +193,9 @@ class Player:
         now = self._translation(task, about)
         for remark in self._cassette.remarks.get((name, turn + 1), ()):
             # There is no process that could end: the task hears of it at the boundary at which it heard of it.
-            task.inbox.remark(Remark(kind="process", text=now(remark.text)))
-        return msgspec.structs.replace(line.reply, deltas=tuple([_delta(delta, now) for delta in line.reply.deltas]))
+            task.inbox.remark(Remark(kind=remark.kind, text=now(remark.text)))
+        reply = self._cassette.whole(line).reply
+        return msgspec.structs.replace(reply, deltas=tuple([_delta(delta, now) for delta in reply.deltas]))
 
     # -- tools ------------------------------------------------------------------------------------------------------
 
@@ -248,10 +249,11 @@ class Player:
         await order.reach(line.seq)
         order.happened(line.seq)
         now = self._translation(task, self._cassette.tasks[name])
-        if line.output is None:
+        output = self._cassette.whole(line).output
+        if output is None:
             raise ToolError(now(line.error or ""))
-        content = tuple([Text(now(part.text)) if isinstance(part, Text) else part for part in line.output.content])
-        return msgspec.structs.replace(line.output, content=content, preview=now(line.output.preview))
+        content = tuple([Text(now(part.text)) if isinstance(part, Text) else part for part in output.content])
+        return msgspec.structs.replace(output, content=content, preview=now(output.preview))
 
     # -- what happened ----------------------------------------------------------------------------------------------
 
