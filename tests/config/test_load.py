@@ -169,9 +169,9 @@ def test_byte_order_mark_and_windows_line_ends_are_fine(at: Home) -> None:
 
 @pytest.mark.fault("B132")
 def test_keys_without_effect_are_reported_and_never_in_the_way(at: Home) -> None:
-    loaded = read(at, "kanban: {notify_in_gateway: true}\nquirks: 1\nmax_turns: 5\nterminal: {container_disk: 9}\n")
+    loaded = read(at, "kanban: {notify_in_gateway: true}\nquirks: 1\nmax_turns: 5\nterminal: {home_mode: a}\n")
     assert levels(loaded) == {
-        "kanban.notify_in_gateway": "note", "quirks": "note", "max_turns": "warning", "terminal.container_disk": "note",
+        "kanban.notify_in_gateway": "note", "quirks": "note", "max_turns": "warning", "terminal.home_mode": "note",
     }  # fmt: skip
     assert loaded.require().agent.max_turns == 90
     assert loaded.warnings == [f"{at.config_file}:3: max_turns has no effect here. Write it as agent.max_turns."]

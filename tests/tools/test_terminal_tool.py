@@ -37,6 +37,14 @@ async def test_a_time_limit_is_an_answer_that_counts_as_failure(place: Place) ->
     assert (output.is_error, output.success) == (False, False)
 
 
+async def test_a_limit_of_the_sandbox_is_told_in_its_words(place: Place) -> None:
+    said = "There were 600 processes and threads, of 512 (terminal.sandbox_processes)."
+    place.answers = [CommandResult(output="", exit_code=None, duration=5, cwd="/", stopped="limit", passed=said)]
+    output = await run(place, command=":")
+    assert output.details["error"] == f"The command was killed with everything it had started. {said}"
+    assert output.success is False
+
+
 async def test_notes_and_the_file_with_everything(place: Place) -> None:
     place.answers = [
         CommandResult(

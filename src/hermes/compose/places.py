@@ -79,6 +79,7 @@ class Places:
                 memory=terminal.container_memory * _MIB,
                 processes=terminal.sandbox_processes,
                 file_size=terminal.sandbox_file_mb * _MIB,
+                disk=terminal.container_disk * _MIB,
                 readable=tuple(os.path.abspath(os.path.expanduser(path)) for path in terminal.sandbox_read),
                 hidden=(str(home.path),),
             ),

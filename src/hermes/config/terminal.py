@@ -51,6 +51,9 @@ class TerminalSettings(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_file_mb: Annotated[int, Meta(description="Largest file that a sandboxed command may write, MB.", ge=1)] = (
         10_240
     )
+    container_disk: Annotated[
+        int, Meta(description="What a task may write in its sandbox in total, MB; 0: as much as fits.", ge=0)
+    ] = 51_200
     container_memory: Annotated[int, Meta(description="Memory of the sandbox or container of a task, MB.", ge=16)] = (
         5120
     )

@@ -13,7 +13,7 @@ _UNUSED = """
     agent.stall_guards agent.empty_response_guard agent.turn_liveness agent.verbose
     agent.system_prompt agent.personalities
     terminal.singularity_image terminal.modal_image terminal.daytona_image terminal.docker_mount_cwd_to_workspace
-    terminal.container_disk terminal.container_persistent terminal.home_mode
+    terminal.container_persistent terminal.home_mode
     terminal.persistent_shell terminal.oneshot_completion_wait_seconds terminal.lifetime_seconds
     delegation.inherit_mcp_toolsets web.search_backend web.extract_backend web.use_gateway
     delegation.oneshot_max_children

@@ -45,16 +45,18 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     `output` is what a model may read: stdout and stderr in the order they came, cut in the middle when `truncated`,
     with the whole in the file `output_path` (empty when nothing was cut). `exit_code` is None when the command was
     killed by us; a command killed by signal N has 128 + N. `duration` is seconds, `total_bytes` counts the raw output.
-    `stopped` says why we killed it: `timeout`, `output` (more than the environment keeps) or "". `notes` are sentences
-    about the session that the reader has to know (a directory that has gone, processes that still run). `escaped` are
-    files outside of an isolated workspace that changed meanwhile.
+    `stopped` says why we killed it: `timeout`, `output` (more than the environment keeps), `limit` (of the boundary
+    around it, which `passed` tells in a sentence) or "". `notes` are sentences about the session that the reader has to
+    know (a directory that has gone, processes that still run). `escaped` are files outside of an isolated workspace
+    that changed meanwhile.
     """
 
     output: str
     exit_code: int | None
     duration: float
     cwd: str
-    stopped: Literal["", "timeout", "output"] = ""
+    stopped: Literal["", "timeout", "output", "limit"] = ""
+    passed: str = ""
     truncated: bool = False
     output_path: str = ""
     total_bytes: int = 0

@@ -78,7 +78,7 @@ class BackgroundProcesses:
     def _on_done(self, entry: _Entry) -> None:
         if not entry.pump.group.exited.is_set():
             size = entry.pump.output.limits.disk
-            self._stop(entry, f"policy: it printed more than {size} bytes")
+            self._stop(entry, f"policy: {entry.pump.passed or f'it printed more than {size} bytes'}")
         elif entry.ending is None:
             entry.ending = asyncio.get_running_loop().create_task(self._end(entry))
 

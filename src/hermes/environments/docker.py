@@ -21,7 +21,7 @@ import msgspec
 from hermes.core.environment import EnvironmentKind, Files
 from hermes.core.errors import OperatorError
 from hermes.environments.bounded import BoundedFiles, Mount
-from hermes.environments.enclosure import Launch, Shell
+from hermes.environments.enclosure import Launch, Shell, Watching
 from hermes.environments.git_shadow import GitShadow, identity, introduce
 from hermes.environments.process import CALL_KEY
 from hermes.environments.project import protected_mounts, remove_redirect
@@ -290,6 +290,7 @@ class Container:
         return tuple(text for text in (failed, remove_redirect(self._workspace, self._seen)) if text)
 
     closes_at_once = False
+    watch: Watching | None = None
 
     def close(self) -> None:
         """Remove the container and with it what still runs in it."""

@@ -19,9 +19,10 @@ import anyio.to_thread
 from hermes.core.environment import EnvironmentKind, Files
 from hermes.environments.files import LocalFiles
 
-__all__ = ["Enclosure", "Host", "Launch", "Shell", "find_shell"]
+__all__ = ["Enclosure", "Host", "Launch", "Shell", "Watching", "find_shell"]
 
 T = TypeVar("T")
+Watching = Callable[[int, Callable[[str], None]], Callable[[], None]]
 
 
 class Launch(NamedTuple):
@@ -74,6 +75,11 @@ class Enclosure(Protocol):
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Launch:
         """How a program is started inside; `env` and `cwd` are meant there."""
+
+    @property
+    def watch(self) -> Watching | None:
+        """Called for a process that was started inside, it looks after limits that the kernel does not set; None where
+        there are none. A sentence about one that was passed is told on a thread. What it returns ends the looking."""
 
     async def starting(self, work: Callable[[], T]) -> T:
         """Run `work`, which starts a process, on a thread that may do so. It is not abandoned when cancelled."""
@@ -142,6 +148,7 @@ class Host:
         return ()
 
     closes_at_once = True
+    watch: Watching | None = None
 
     def close(self) -> None:
         """Nothing was made."""

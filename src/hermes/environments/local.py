@@ -40,7 +40,7 @@ from hermes.environments.session import Session
 
 __all__ = ["LocalEnvironment", "LocalSettings", "default_parallel"]
 
-Stopped = Literal["", "timeout", "output"]
+Stopped = Literal["", "timeout", "output", "limit"]
 
 _LEFT_RUNNING = (
     "Processes that this command started in the background still run; they are ended with this task. "
@@ -196,7 +196,7 @@ class LocalEnvironment:
                 before = await self._look_outside()
                 group, notes = await self._spawn(command, key, name, cwd, keep=True)
                 output = Output(self._enclosure.output_dir / f"{name}.txt", self._redact, self._settings.output)
-                pump = Pump(group, output, progress)
+                pump = Pump(group, output, progress, watch=self._enclosure.watch)
                 left = False
                 try:
                     self._on_started(key, group.pid, group.started)
@@ -207,7 +207,9 @@ class LocalEnvironment:
                 finally:
                     with anyio.CancelScope(shield=True):
                         left = await self._settle(pump, key, name)
-                stopped: Stopped = "" if not killed else "output" if output.over else "timeout"
+                stopped: Stopped = (
+                    "" if not killed else "output" if output.over else "limit" if pump.passed else "timeout"
+                )
                 if left:
                     notes.append(_LEFT_RUNNING)
                 elif self.kind == "sandbox" and _BEHIND.search(command):
@@ -306,6 +308,7 @@ class LocalEnvironment:
             truncated=truncated,
             output_path=path,
             total_bytes=pump.output.total,
+            passed=pump.passed if stopped == "limit" else "",
             notes=tuple(notes),
             escaped=escaped,
         )
@@ -319,7 +322,7 @@ class LocalEnvironment:
         group, _ = await self._spawn(command, key, name, cwd, keep=False)
         output = Output(self._enclosure.output_dir / f"{name}.txt", self._redact, self._settings.output, head=False)
         self._on_started(key, group.pid, group.started)
-        return self._background.add(command, Pump(group, output), notify=notify)
+        return self._background.add(command, Pump(group, output, watch=self._enclosure.watch), notify=notify)
 
     def forget(self) -> None:
         """Let the next command know nothing of those before it."""

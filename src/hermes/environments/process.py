@@ -31,6 +31,7 @@ __all__ = [
     "parent_of",
     "processes_of_call",
     "processes_with",
+    "running_pids",
     "spawn",
     "start_time",
 ]
@@ -301,7 +302,8 @@ def parent_of(pid: int) -> int:
     return int(fields[1]) if len(fields) > 1 else 0
 
 
-def _pids() -> list[int]:
+def running_pids() -> list[int]:
+    """All processes that are seen from here; none where there is no /proc."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -310,7 +312,7 @@ def _pids() -> list[int]:
 
 def group_members(pgid: int) -> list[int]:
     """Living processes of a group. Without /proc: the group's own id while the group exists."""
-    pids = _pids()
+    pids = running_pids()
     if not pids:
         return [pgid] if _group_exists(pgid) else []
     members = []
@@ -330,7 +332,7 @@ def processes_with(name: str, prefix: str) -> list[int]:
     """Living processes in whose environment the variable `name` begins with `prefix`; this process is left out."""
     needle = b"\0" + name.encode() + b"=" + prefix.encode()
     found = []
-    for pid in _pids():
+    for pid in running_pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 environ = b"\0" + file.read()

@@ -7,11 +7,13 @@ slowed down by the disk and never fills the memory or the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
 import anyio.to_thread
 
+from hermes.environments.enclosure import Watching
 from hermes.environments.output import Output
 from hermes.environments.process import ProcessGroup
 
@@ -23,7 +25,8 @@ _PROGRESS_EVERY = 0.25
 
 
 class Pump:
-    """`done` is set when the leader has ended or there is more output than may be kept (`output.over`)."""
+    """`done` is set when the leader has ended, there is more output than may be kept (`output.over`), or a limit was
+    passed that is watched (`passed` says which)."""
 
     def __init__(
         self,
@@ -31,11 +34,15 @@ class Pump:
         output: Output,
         progress: Callable[[str], None] | None = None,
         on_done: Callable[[], None] | None = None,
+        watch: Watching | None = None,
     ) -> None:
         self.group = group
         self.output = output
         self.done = asyncio.Event()
         self.error: OSError | None = None
+        self.passed = ""
+        self._watch = watch
+        self._unwatch: Callable[[], None] | None = None
         self._progress = progress
         self._told = 0.0
         self._on_done = on_done
@@ -49,8 +56,19 @@ class Pump:
             self._begun = True
             self._on_done = on_done or self._on_done
             self.group.watch(self._feed, self._finished)
+            if self._watch is not None and not self.done.is_set():
+                loop = asyncio.get_running_loop()
+                self._unwatch = self._watch(self.group.pid, lambda said: _tell(loop, self._pass, said))
+
+    def _pass(self, said: str) -> None:
+        if not self.done.is_set():
+            self.passed = said
+            self._finished()
 
     def _finished(self) -> None:
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
         if not self.done.is_set():
             self.done.set()
             if self._on_done is not None:
@@ -106,3 +124,8 @@ class Pump:
         while self._spilling is not None:
             await asyncio.wait([self._spilling])
             await asyncio.sleep(0)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, hear: Callable[[str], None], said: str) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+        loop.call_soon_threadsafe(hear, said)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,11 +22,12 @@ from hermes.core.errors import OperatorError
 from hermes.environments.bounded import BoundedFiles, Mount
 from hermes.environments.bwrap import NAMESPACES, Found, every_sandbox, find_bwrap, handed_over, mounting
 from hermes.environments.cgroup import ControlGroup, ControlGroups, GroupPool
-from hermes.environments.enclosure import Launch, Shell, find_shell
+from hermes.environments.enclosure import Launch, Shell, Watching, find_shell
 from hermes.environments.git_shadow import GitShadow, identity, introduce
 from hermes.environments.project import Toolchains, may_redirect, project_mounts, protected_mounts, remove_redirect
 from hermes.environments.spawner import Spawner
 from hermes.environments.system_files import system_etc, system_links, system_mounts
+from hermes.environments.watch import DiskRoom, Watch, crowded
 
 __all__ = ["Bubblewrap", "Sandbox", "SandboxSettings", "why_no_sandbox"]
 
@@ -47,7 +49,8 @@ _LOOK_AGAIN = 1.0
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one task's commands. `memory` and `file_size` are bytes, `processes` counts threads too.
+    """Limits of one task's commands. `memory`, `file_size` and `disk` (all that is written in its directories; 0 for no
+    limit) are bytes, `processes` counts threads too.
 
     `readable` are further paths that are seen read-only, `hidden` such as are never seen, wherever they are.
     """
@@ -56,6 +59,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 5120 * _MIB
     processes: int = 512
     file_size: int = 10_240 * _MIB
+    disk: int = 51_200 * _MIB
     readable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
 
@@ -80,6 +84,7 @@ class Bubblewrap:
         self.hidden = (*settings.hidden, *(os.path.join(self.user, name) for name in _KEYS))
         self._cache = cache
         self.spawner = Spawner()
+        self.watch = Watch()
         self._search = path or os.environ.get("PATH", os.defpath)
         self._groups = groups
         self._pool: GroupPool | None = None
@@ -147,6 +152,7 @@ class Bubblewrap:
     def close(self) -> None:
         """End the thread that starts commands, and with it what still runs. Safe to call twice."""
         self.spawner.close()
+        self.watch.close()
         if self._pool is not None:
             self._pool.close()
 
@@ -193,6 +199,9 @@ class Sandbox:
         self._files: Files | None = None
         self._seen: list[Mount] = []
         self._linked = False
+        self._room: DiskRoom | None = None
+        self._held = True  # the kernel limits its processes
+        self.watch: Watching | None = None
 
     @property
     def files(self) -> Files:
@@ -213,6 +222,8 @@ class Sandbox:
             self._seen = self._mounts()
             if self._linked:
                 links[self._home] = _HOME
+            if self._settings.disk:
+                self._room = DiskRoom([m.outside for m in self._seen if m.writable and m.outside], self._settings.disk)
             self._files = BoundedFiles(self._seen, links, "the sandbox", self._readable)
         return self._files
 
@@ -263,6 +274,9 @@ class Sandbox:
         _ = self.files
         settings = self._settings
         self._group = groups.take()
+        self._held = self._group is not None or os.getuid() != 0  # it lets root have any number
+        if self._room is not None or not self._held:
+            self.watch = self._look_after
         enter = self._group.doors if self._group is not None else []
         if enter:
             # 0 is whoever writes it; what it starts stays in the group
@@ -301,6 +315,16 @@ class Sandbox:
         calls = handed_over(self._maker.calls)
         return Launch([*self._prefix, *files, "--seccomp", str(calls), *rest], env, "/", calls)
 
+    def _look_after(self, pid: int, tell: Callable[[str], None]) -> Callable[[], None]:
+        watch, most = self._maker.watch, self._settings.processes
+
+        def look() -> str:
+            if not self._held and (said := crowded(watch.inside(pid), most)):
+                return said
+            return self._room.look(partial(watch.inside, pid)) if self._room is not None else ""
+
+        return watch.begin(look, tell)
+
     def end_inside(self, call_key: str) -> None:
         """Signals reach it: its processes are seen from here, and end with the first of them."""
 
@@ -308,6 +332,8 @@ class Sandbox:
         """That the memory was used up, commits could not be brought home, or git was led elsewhere."""
         failed = self._shadow.bring_home() if self._shadow is not None else ""
         said = [text for text in (failed, remove_redirect(self._workspace, self._seen)) if text]
+        if self._room is not None and (full := self._room.look()):
+            said.append(full)
         if self._group is not None and self._group.newly_killed():
             said.append(
                 f"A process was ended because the sandbox may use {self._settings.memory // _MIB} MB "

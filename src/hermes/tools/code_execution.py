@@ -220,6 +220,8 @@ class _Script:
             answer["error"] = (
                 f"The script did not end within {limit:g} s and was killed with everything it had started."
             )
+        elif result.stopped == "limit":
+            answer["error"] = f"The script was killed with everything it had started. {result.passed}"
         elif result.stopped:
             answer["error"] = "The script printed more than is kept and was killed."
         elif result.exit_code == 127 and not self._made:

@@ -83,6 +83,8 @@ def _finished(result: CommandResult, limit: float) -> ToolOutput:
             f"The command was killed after it had printed {result.total_bytes} bytes. Send its output to a file or "
             "through head, tail or grep."
         )
+    elif result.stopped == "limit":
+        answer["error"] = f"The command was killed with everything it had started. {result.passed}"
     if result.truncated:
         answer["full_output"] = result.output_path
     if result.notes:
