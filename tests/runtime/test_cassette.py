@@ -441,3 +441,27 @@ def test_a_file_that_is_no_whole_recording_is_refused_with_its_line(tmp_path: Pa
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_cassette(tmp_path / "none.jsonl")
+
+
+@pytest.mark.anyio
+async def test_what_replies_and_calls_brought_stays_in_the_file(virtual_clock: VirtualClock, tmp_path: Path) -> None:
+    """All processes of a replay share it; one that changes meanwhile is told as that, one that is replaced is not."""
+    answer = "a long answer, " * 1_000 + "."
+    model = ScriptedModel("m", [reply(calls=[call("terminal", command="echo ran")]), reply(answer)])
+    first, _ = await record(model, "go", tmp_path, virtual_clock)
+    cassette = await loaded(tmp_path, virtual_clock)
+    assert answer not in repr(cassette)
+    tape = tmp_path / "tape.jsonl"
+    aside = tmp_path / "aside.jsonl"
+    aside.write_bytes(b"another\n")
+    tape.rename(tmp_path / "old.jsonl")
+    aside.rename(tape)
+    for whole in (True, False):
+        async with open_lab(NOBODY, workspace=tmp_path, clock=virtual_clock, replay=cassette, settings=SETTINGS) as lab:
+            again = await lab.ask("go")
+        if whole:
+            assert again.summary == first.summary == answer
+        else:
+            assert again.state == "failed" and "was changed while it was replayed" in again.error
+        with (tmp_path / "old.jsonl").open("r+b") as file:
+            file.truncate(1_000)
