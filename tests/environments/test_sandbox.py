@@ -185,6 +185,18 @@ async def test_memory_processes_file_size_and_output_are_limited(make: Make) -> 
     assert result.stopped == "timeout" and result.exit_code is None
 
 
+async def test_files_in_memory_are_limited_without_control_groups(make: Make) -> None:
+    env = make(groups=ControlGroups(reason="none"), memory=64 * MIB)
+    result = await env.run(
+        "head -c 80000000 /dev/zero > /dev/shm/a; stat -c %s /dev/shm/a; rm /dev/shm/a; echo x > /dev/b; "
+        "echo x > /dev/null && python3 -c 'import pty; pty.openpty()' && echo fine",
+        key=KEY,
+    )
+    said = result.output.split("\n")
+    assert f"{64 * MIB}" in said and "fine" in said
+    assert "Read-only file system" in result.output
+
+
 async def test_a_fork_bomb_stays_inside(make: Make) -> None:
     groups = ControlGroups.find()
     if not groups.version and os.getuid() == 0:

@@ -44,6 +44,8 @@ _HOME = "/tmp/home"  # noqa: S108  the task's own
 _MOST = 50
 _SHELLS = "/usr/bin:/bin:/usr/local/bin"
 _MIB = 1024 * 1024
+#: Bytes of files in memory where no control group counts them.
+_SHARED = 1024 * _MIB
 #: Seconds after which it is asked again which directories of PATH are there.
 _LOOK_AGAIN = 1.0
 
@@ -286,6 +288,9 @@ class Sandbox:
         for mount in self._seen:
             self._prefix += mounting(mount)
         self._prefix += self._maker.fixed
+        if self._group is None:  # which counts files in memory too
+            shared = str(min(settings.memory, _SHARED))
+            self._prefix += ["--size", shared, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
         if self._linked:
             self._prefix += ["--symlink", _HOME, self._home]
         if not self._fresh:
