@@ -22,6 +22,21 @@ ROWS = 8
 PROMPTS = [f"prompt {number % 6}" for number in range(ROWS)]  # two of them stand there twice
 
 
+#: A verifier that waits the first time that it is asked after `begun` went.
+WAITS = """
+import os
+
+def for_the_gate(rollout):
+    try:
+        os.mkdir(rollout["row"]["begun"])
+    except FileExistsError:
+        return 1.0
+    with open(rollout["row"]["gate"]) as gate:
+        gate.read()
+    return 1.0
+"""
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     made = Program(tmp_path)
@@ -99,6 +114,12 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen[Any]) -> No
         time.sleep(0.02)
 
 
+def kill_workers(process: subprocess.Popen[Any]) -> None:
+    """Kill the processes that carry out the rows of a run."""
+    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+
+
 def test_what_two_processes_recorded_any_number_of_them_replays(program: Program) -> None:
     with serve_in_thread(Model()) as server:
         program.use(server)
@@ -135,8 +156,7 @@ def test_a_process_that_is_killed_leaves_a_recording_with_every_row_whole(progra
         with subprocess.Popen(command, cwd=program.folder, env=program.environ, stderr=subprocess.PIPE) as process:
             records = program.folder / "data" / "first" / "records.jsonl"
             wait_for(lambda: model.waits and records.read_bytes().count(b"\n") == ROWS - 1, process)
-            for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-                os.kill(int(pid), signal.SIGKILL)
+            kill_workers(process)
             model.go_on = True
             assert process.wait(timeout=200) == 0
             assert process.stderr is not None
@@ -145,6 +165,41 @@ def test_a_process_that_is_killed_leaves_a_recording_with_every_row_whole(progra
         assert len(server.requests) == 2 * ROWS + 2, "only the row that was under way is asked for again"
     assert [path.name for path in program.folder.glob("tape*")] == ["tape.jsonl"]
     replays(without_server(program), "again", 1)
+
+
+def test_a_replay_whose_process_is_killed_begins_its_row_anew(program: Program, tmp_path: Path) -> None:
+    """A tape holds rollouts whole: one cannot go on in the middle of it. The row under way is held by its verifier,
+    which waits the first time that it runs in the replay."""
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
+    os.mkfifo(gate)
+    (program.folder / "waits.py").write_text(WAITS, encoding="utf-8")
+    rows: list[dict[str, Any]] = [{"prompt": text, "toolsets": ["terminal"]} for text in PROMPTS]
+    check = {"type": "python", "function": "waits:for_the_gate", "timeout": 400}
+    rows[5] |= {"verifier": check, "begun": str(begun), "gate": str(gate)}
+    program.dataset("".join(json.dumps(row) + "\n" for row in rows).encode())
+    begun.mkdir()
+    with serve_in_thread(Model()) as server:
+        program.use(server)
+        first = run(program, "first", "--model=m", "--record=tape.jsonl", "--verifier_modules=waits")
+    assert first.returncode == 0, first.stderr
+    begun.rmdir()
+    again = ("again", "--processes=2", "--replay=tape.jsonl", "--verifier_modules=waits")
+    command = batch(without_server(program), *again)
+    held_open = os.open(gate, os.O_RDWR)  # whoever reads waits until it is closed
+    try:
+        with subprocess.Popen(command, cwd=program.folder, env=program.environ, stderr=subprocess.PIPE) as process:
+            records = program.folder / "data" / "again" / "records.jsonl"
+            ended = lambda: records.exists() and records.read_bytes().count(b"\n") == ROWS - 1  # noqa: E731
+            wait_for(lambda: begun.exists() and ended(), process)
+            kill_workers(process)
+            assert process.wait(timeout=200) == 0
+            assert process.stderr is not None
+            said = process.stderr.read().decode()
+    finally:
+        os.close(held_open)
+    assert "died; another takes its place" in said
+    assert f"replayed {3 * ROWS} of {3 * ROWS} entries of " in said and "is not the recording" not in said
+    assert told(program, "again") == told(program, "first")
 
 
 def test_an_interrupted_recording_keeps_what_ended_and_no_other_run_records_there(program: Program) -> None:
