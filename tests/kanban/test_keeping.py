@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hermes.kanban.card import Card, NewCard, Proof
 from hermes.kanban.cleaning import clean
 from hermes.kanban.ending import Authority, Completion
 from hermes.kanban.errors import MoveRefused
+from hermes.kanban.launching import open_log
 from hermes.kanban.leading import Reason
 from hermes.kanban.store import Location
 from hermes.kanban.telling import tidings
@@ -173,3 +175,15 @@ def test_other_rows_stay_as_they_are_when_a_wish_is_repeated(board: Board) -> No
     board.notify(card.id, ["failed", "done"], author="other")
     with board.database.read() as tx:
         assert tx.value(sa.select(t.notifications.c.author)) == "me"
+
+
+def test_logs_are_for_this_user_alone_also_the_one_put_aside(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "dispatcher.log"
+    for text in (b"one\n", b"two two\n", b"three\n"):
+        with open_log(log, 10) as out:
+            out.write(text)
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+        log.chmod(0o644)
+    aside = tmp_path / "logs" / "dispatcher.log.1"
+    assert log.read_bytes() == b"three\n" and aside.read_bytes() == b"e\ntwo two\n"
+    assert stat.S_IMODE(aside.stat().st_mode) == 0o600

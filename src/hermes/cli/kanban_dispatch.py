@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 import msgspec
 
-import hermes
 from hermes.cli.kanban_parts import (
     OpenedBoard,
     dispatcher_of,
@@ -25,9 +24,10 @@ from hermes.cli.kanban_parts import (
 )
 from hermes.cli.kanban_telling import teller_of
 from hermes.core.errors import OperatorError, UsageError
+from hermes.core.program import program_path
 from hermes.kanban.board_lock import BoardLock
 from hermes.kanban.dispatcher import Passed
-from hermes.kanban.launching import Outliving
+from hermes.kanban.launching import Outliving, open_log
 from hermes.kanban.reasons import when
 
 __all__ = ["daemon", "dispatch"]
@@ -206,12 +206,9 @@ def _detach(context: click.Context, opened: OpenedBoard, lock: BoardLock) -> str
     if holder is not None:
         return f"process {holder.pid} serves the board already"
     log = _log(opened)
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     home = opened.sources.loaded.home
-    environ = {**os.environ, "HERMES_HOME": str(home.root)}
-    folders = [str(Path(hermes.__file__).parents[1]), environ.get("PYTHONPATH", "")]
-    environ["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
-    with open(log, "ab") as out:
+    environ = {**os.environ, "HERMES_HOME": str(home.root), **program_path(os.environ)}
+    with open_log(log, opened.sources.loaded.settings.kanban.worker_log_rotate_bytes) as out:
         process = Outliving(
             _command(opened),
             stdin=subprocess.DEVNULL,

@@ -15,11 +15,11 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-import hermes
 from hermes.cli.options import Sources
 from hermes.config import Home
 from hermes.core.clock import SystemClock
 from hermes.core.errors import OperatorError
+from hermes.core.program import program_path
 from hermes.credentials.redact import Redactor
 from hermes.environments.process import CALL_KEY, DEPTH
 from hermes.runtime.finding import find_session
@@ -100,10 +100,7 @@ def start_host(home: Home, arguments: Sequence[str] = ()) -> None:
     log = host_log(home.path)
     home.prepare(home.run_dir, home.logs_dir)
     environ = {name: value for name, value in os.environ.items() if name not in (CALL_KEY, DEPTH)}
-    environ["HERMES_HOME"] = str(home.path)
-    # The same program as this one, wherever the host is started from.
-    folders = [str(Path(hermes.__file__).parents[1]), environ.get("PYTHONPATH", "")]
-    environ["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
+    environ |= {"HERMES_HOME": str(home.path), **program_path(environ)}
     command = [sys.executable, "-m", "hermes.cli.main", *arguments, "host"]
     try:
         if log.exists() and log.stat().st_size > LOG_BYTES:

@@ -13,16 +13,17 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from hermes.core.errors import OperatorError
+from hermes.core.program import program_path
 from hermes.environments.process import CALL_KEY, DEPTH, start_time
 from hermes.kanban.card import Card
 from hermes.kanban.claiming import Claimed
 from hermes.kanban.run_process import RUN_ID, RunFiles
 from hermes.kanban.store import Location
 
-__all__ = ["DATABASE_URL", "TOLD", "Launcher", "Outliving", "ProcessLauncher", "Started", "bound_log"]
+__all__ = ["DATABASE_URL", "TOLD", "Launcher", "Outliving", "ProcessLauncher", "Started", "bound_log", "open_log"]
 
 #: Variable that carries the address of a board in PostgreSQL to a worker.
 DATABASE_URL = "HERMES_KANBAN_DATABASE_URL"
@@ -115,7 +116,7 @@ class ProcessLauncher:
             if name not in _OWN and (not name.startswith("HERMES_KANBAN_") or name in _KEPT)
         }
         found |= {
-            **self._program_path(found),
+            **program_path(found),
             "HERMES_HOME": str(self._root),
             "HERMES_PROFILE": profile,
             "HERMES_KANBAN_TASK": claim.card_id,
@@ -157,7 +158,7 @@ class ProcessLauncher:
         """
         known = {name: value for name, value in self._environ.items() if name not in _OWN}
         command = [*self._planner, "kanban", "--board", self._location.slug, "decompose", card.id]
-        environ = {**known, **self._program_path(known), "HERMES_HOME": str(self._root)}
+        environ = {**known, **program_path(known), "HERMES_HOME": str(self._root)}
         try:
             return self._start(card.id, command, environ)
         except OSError as error:
@@ -167,11 +168,7 @@ class ProcessLauncher:
         self, card_id: str, arguments: Sequence[str], environ: Mapping[str, str], passed: tuple[int, ...] = ()
     ) -> Started:
         """Start the program in a session of its own, what it says going to the card's log. Raises OSError."""
-        log = self.log_path(card_id)
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        bound_log(log, self._log_bytes)
-        with open(log, "ab") as out:
-            os.chmod(log, 0o600)
+        with open_log(self.log_path(card_id), self._log_bytes) as out:
             popen = Outliving(
                 [*self._program, *arguments],
                 stdin=subprocess.DEVNULL,
@@ -184,15 +181,22 @@ class ProcessLauncher:
             )
         return _Process(popen)
 
-    @staticmethod
-    def _program_path(known: Mapping[str, str]) -> dict[str, str]:
-        """The same program as this one, wherever it is started from."""
-        folders = [str(Path(__file__).parents[2]), known.get("PYTHONPATH", "")]
-        return {"PYTHONPATH": os.pathsep.join(folder for folder in folders if folder)}
-
 
 #: Variables for the board that a worker keeps of whoever starts it.
 _KEPT = frozenset({"HERMES_KANBAN_HOME", "HERMES_KANBAN_HOST_ID", "HERMES_KANBAN_CLAIM_TTL_SECONDS"})
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def open_log(path: Path, most: int) -> BinaryIO:
+    """A log to append to, which only this user may read; one of more than `most` bytes is put aside. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    bound_log(path, most)
+    out = open(path, "ab", opener=_private)
+    os.fchmod(out.fileno(), 0o600)  # one that was there already
+    return out
 
 
 def bound_log(path: Path, most: int) -> None:
@@ -201,7 +205,9 @@ def bound_log(path: Path, most: int) -> None:
         if path.stat().st_size <= most:
             return
         data = path.read_bytes()
-        path.with_name(f"{path.name}.1").write_bytes(data[-most:])
+        with open(path.with_name(f"{path.name}.1"), "wb", opener=_private) as old:
+            os.fchmod(old.fileno(), 0o600)
+            old.write(data[-most:])
         os.truncate(path, 0)  # writers append, so they go on at the new beginning
     except FileNotFoundError:
         return

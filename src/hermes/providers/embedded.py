@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
@@ -24,6 +23,7 @@ import msgspec
 
 from hermes.core.errors import ModelError
 from hermes.core.model import Delta, ModelProfile, ModelRequest
+from hermes.core.program import program_path
 from hermes.providers.embedded_guide import TINY_BOUNDS, led
 from hermes.providers.http import SessionSource
 from hermes.providers.openai_chat import Endpoint, OpenAIChat
@@ -113,8 +113,7 @@ class EmbeddedServer:
 
     def _spawn(self, key: str) -> subprocess.Popen[bytes]:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        source = str(Path(__file__).resolve().parents[2])  # the child loads the same code, installed or not
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, environment.get("PYTHONPATH"))))
+        environment |= program_path(environment)
         options = {
             "--weights": self.weights.path,
             "--alias": self.weights.model,
