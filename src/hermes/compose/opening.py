@@ -190,7 +190,7 @@ async def _assembled(
         cache=place / "cache" / "embedded-check",
         woke=standstill.lately,
     )
-    web = Web(parts, redactor, catalog.session)
+    web = Web(parts, redactor, catalog.session, standstill.lately)
     standstill.noticed += [catalog.session.drop, web.drop]
     places = Places(parts, redactor, store, owner, _state_dir(parts), place / "cache" / "sandbox")
     try:

@@ -1,6 +1,7 @@
 """Fetching one page: redirects one by one, each judged again; limits on time, size and their number; text only.
 
-It sends no key, no cookie and no body, and asks once. What a page of HTML says is made readable by `web_page`.
+It sends no key, no cookie and no body, and asks once, or again where the machine slept meanwhile. What a page of HTML
+says is made readable by `web_page`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from yarl import URL
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import ToolError
 from hermes.tools.web_address import AddressRefused, checked_page
+from hermes.tools.web_asking import Asking
 from hermes.tools.web_text import Page, PageSource, is_html, is_text, plain_page
 
 __all__ = ["FetchLimits", "Fetched", "Fetcher", "SessionSource", "read_at_most"]
@@ -60,6 +62,7 @@ class Fetcher:
         session: gives that session; nothing else here looks at addresses.
         may_follow: whether a redirect may lead to this host without being asked for by name.
         clean: replaces secrets in text; an address that it changes is not sent.
+        asking: what asks again after a sleep of the machine.
     """
 
     def __init__(
@@ -70,8 +73,10 @@ class Fetcher:
         may_follow: Callable[[str], bool] = _follow,
         clean: Callable[[str], str] = str,
         hold: Hold = NO_HOLD,
+        asking: Asking | None = None,
     ) -> None:
         self._session = session
+        self._asking = asking or Asking()
         self._limits = limits or FetchLimits()
         self._may_follow = may_follow
         self._clean = clean
@@ -86,8 +91,7 @@ class Fetcher:
         """
         url = self._checked(address)
         try:
-            with anyio.fail_after(self._limits.timeout):
-                source = await self._body(url)
+            source = await self._asking.within(self._limits.timeout, lambda: self._body(url))
         except TimeoutError:
             raise ToolError(f"{url} did not answer in full within {self._limits.timeout:g} s.") from None
         return Fetched(url=source.url, page=await self._readable(source), cut=source.cut)

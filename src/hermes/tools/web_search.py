@@ -19,6 +19,7 @@ import msgspec
 
 from hermes.core.clock import NO_HOLD, Hold, held
 from hermes.core.errors import ToolError
+from hermes.tools.web_asking import Asking
 from hermes.tools.web_fetch import SessionSource, read_at_most
 
 __all__ = ["SEARCHERS", "Found", "SearchService", "Searcher", "searcher_for"]
@@ -183,8 +184,10 @@ class Searcher:
         timeout: float = 30.0,
         base: str = "",
         hold: Hold = NO_HOLD,
+        asking: Asking | None = None,
     ) -> None:
         self._hold = hold
+        self._asking = asking or Asking()
         self.name = service.name
         self._service = service
         self._key = key
@@ -204,8 +207,7 @@ class Searcher:
         request = self._service.ask(query, limit, self._key)
         url = self._base + urlsplit(request.url).path if self._base else request.url
         try:
-            with anyio.fail_after(self._timeout):
-                data = await self._answer(request, url)
+            data = await self._asking.within(self._timeout, lambda: self._answer(request, url))
         except TimeoutError:
             raise ToolError(f"web_search: {self.name} did not answer within {self._timeout:g} s.") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -249,6 +251,7 @@ def searcher_for(
     timeout: float = 30.0,
     base: str = "",
     hold: Hold = NO_HOLD,
+    asking: Asking | None = None,
 ) -> Searcher:
     """The service called `name`, or without a name the first whose key is in `variables`.
 
@@ -262,6 +265,6 @@ def searcher_for(
                 raise ToolError(
                     f"web_search: web.backend is {name}, but {service.key} is not set; export it or put it into .env."
                 )
-            return Searcher(service, key, session, timeout=timeout, base=base, hold=hold)
+            return Searcher(service, key, session, timeout=timeout, base=base, hold=hold, asking=asking)
     known = ", ".join(service.name for service in SEARCHERS)
     raise ToolError(f"web_search: web.backend is {name!r}, which is not in this release; it can be {known}.")
