@@ -3,6 +3,7 @@ last record."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import datetime
 from typing import Any
@@ -12,11 +13,28 @@ import msgspec
 from hermes.batch.folder import RunMeta
 from hermes.batch.reasoning import reasoning_stats
 from hermes.batch.record import Record
-from hermes.batch.spread import Spread
 from hermes.batch.trajectory import tool_counts
 from hermes.core.messages import Usage
 
 __all__ = ["Tally"]
+
+
+class Scores:
+    """What is told of the scores of a run: how many there are, how many of them full, their sum and ends."""
+
+    __slots__ = ("count", "full", "high", "low", "sum")
+
+    def __init__(self) -> None:
+        self.count = self.full = 0
+        self.sum = 0.0
+        self.low, self.high = math.inf, -math.inf
+
+    def add(self, score: float) -> None:
+        """Take a score in, 0 to 1."""
+        self.count += 1
+        self.full += score >= 1
+        self.sum += score
+        self.low, self.high = min(self.low, score), max(self.high, score)
 
 
 class Tally:
@@ -30,10 +48,9 @@ class Tally:
         self.api_calls = 0
         self.calls = 0
         self.denied: Counter[str] = Counter()
-        self.scores = Spread()
+        self.scores = Scores()
         self.verifier_errors: Counter[str] = Counter()
         self._tools: dict[str, list[int]] = {}
-        self._verified = 0
         self._reasoning: Counter[str] = Counter()
 
     def add(self, record: Record) -> None:
@@ -54,7 +71,6 @@ class Tally:
             self.kept += 1
         if head.score is not None:
             self.scores.add(head.score)
-            self._verified += head.score >= 1
             self.verifier_errors.update(each.check for each in result.scores if each.error)
         for name, (good, bad) in tool_counts(result).items():
             counts = self._tools.setdefault(name, [0, 0])
@@ -114,7 +130,7 @@ class Tally:
             "mean": round(scores.sum / scores.count, 4),
             "lowest": scores.low,
             "highest": scores.high,
-            "verified": self._verified,
+            "verified": scores.full,
             "verifier_errors": dict(sorted(self.verifier_errors.items())),
         }
 
