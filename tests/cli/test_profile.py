@@ -81,6 +81,9 @@ def test_a_profile_at_work_is_not_deleted(hermes: Hermes, team: Path) -> None:
         assert taken is not None
         ran = hermes("profile", "delete", "coder", "-y")
         assert ran.code == 1 and f"coder works on {running}" in ran.err and (team / "profiles" / "coder").is_dir()
+    for more in ((), ("--json",)):
+        ran = hermes("profile", "delete", "researcher", *more)
+        assert ran.code == 1 and "--yes agrees to it" in ran.err and (team / "profiles" / "researcher").is_dir()
     assert hermes("profile", "delete", "researcher", "-y").code == 0
 
 
@@ -92,7 +95,7 @@ def test_open_cards_of_a_deleted_profile_are_named(hermes: Hermes, team: Path) -
         ran = hermes("profile", "delete", "coder", "-y")
         assert ran.code == 1 and "open in another terminal" in ran.err
     ran = hermes("profile", "delete", "coder", "-y")
-    assert ran.code == 0 and f"1 open cards stay with coder ({card}" in ran.err
+    assert ran.code == 0 and f"1 open card stays with coder ({card})" in ran.err
     assert hermes("profile", "delete", "default", "-y").code == 2
 
 

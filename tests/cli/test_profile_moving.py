@@ -37,7 +37,7 @@ def test_a_renamed_profile_takes_cards_heirs_and_choice_along(hermes: Hermes, co
     hermes("profile", "use", "coder")
     card = hermes("kanban", "create", "Write it", "--assignee", "coder", "--reviewer", "coder", "-q").out.strip()
     ran = hermes("profile", "rename", "coder", "builder")
-    assert ran.code == 0 and "1 open cards are for builder now" in ran.out, ran
+    assert ran.code == 0 and "1 open card is for builder now" in ran.out, ran
     found = json.loads(hermes("kanban", "show", card, "--json").out)["task"]
     assert (found["assignee"], found["reviewer"]) == ("builder", "builder")
     home = find_home(os.environ)

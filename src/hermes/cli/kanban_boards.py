@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from hermes.chat.render import size_text
+from hermes.cli.agreeing import agree
 from hermes.cli.kanban_parts import changing, open_named, refuse_worker
 from hermes.cli.options import open_sources, options_of
 from hermes.cli.screens import print_json, rows
@@ -211,8 +212,8 @@ def remove(context: click.Context, /, slug: str, delete: bool, yes: bool, as_jso
     refuse_worker()
     found = _boards(context)
     name = found.current(slug)
-    if delete and not yes:
-        click.confirm(f"Delete the board {name} with all its cards?", abort=True)
+    if delete:
+        agree(f"Delete the board {name} with all its cards?", "Nothing was deleted", yes=yes, as_json=as_json)
     target = found.remove(name, delete=delete)
     if as_json:
         print_json({"board": name, "deleted": delete, "archived": target})

@@ -94,9 +94,10 @@ def _counts(counted: Stats) -> list[str]:
     found = [f"{count} {name}" for name, count in counted.by_status.items() if count]
     lines = [", ".join(found) or "no cards yet"]
     if counted.oldest_ready_age_seconds is not None:
-        lines.append(f"the oldest ready card waits since {age(counted.oldest_ready_age_seconds)}")
+        lines.append(f"the oldest ready card has waited for {age(counted.oldest_ready_age_seconds)}")
     if counted.open_questions:
-        lines.append(f"{counted.open_questions} questions wait for a person: hermes kanban questions")
+        waiting = "1 question waits" if counted.open_questions == 1 else f"{counted.open_questions} questions wait"
+        lines.append(f"{waiting} for a person: hermes kanban questions")
     table = [
         (name or "nobody", ", ".join(f"{count} {status}" for status, count in states.items()))
         for name, states in sorted(counted.by_assignee.items())

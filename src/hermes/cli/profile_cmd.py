@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from hermes.chat.render import printable
+from hermes.cli.agreeing import agree
 from hermes.cli.options import home_of, options_of, refused
 from hermes.cli.profile_describing import describe
 from hermes.cli.profile_installing import info, install, update
@@ -139,8 +140,8 @@ def delete(context: click.Context, /, name: str, yes: bool, as_json: bool) -> No
     home = named_profile(context, name)
     if home.profile != DEFAULT_PROFILE and not heirs(home):
         check_idle(context, home)
-        if not yes and not as_json:
-            click.confirm(f"Delete {home.path} with all sessions of {name}?", abort=True)
+        question = f"Delete {home.path} with all sessions of {name}?"
+        agree(question, "Nothing was deleted", yes=yes, as_json=as_json)
     there = alias_of(home)
     delete_profile(home)
     if there is not None:

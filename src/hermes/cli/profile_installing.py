@@ -6,7 +6,6 @@ What it brings and what it will run on is shown, and asked about, before it is t
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -15,6 +14,7 @@ import click
 import msgspec
 
 from hermes.chat.render import printable
+from hermes.cli.agreeing import agree
 from hermes.cli.opening import parts_without_model
 from hermes.cli.options import home_of, options_of, sources_in
 from hermes.cli.profile_fetching import Fetched, fetch
@@ -36,7 +36,7 @@ from hermes.config.profile_install import (
 )
 from hermes.config.profile_offer import Offer, flat
 from hermes.config.profiles import read_profile
-from hermes.core.errors import HermesError, OperatorError, UsageError
+from hermes.core.errors import HermesError, UsageError
 
 __all__ = ["info", "install", "update"]
 
@@ -78,7 +78,7 @@ def install(context: click.Context, /, source: str, name: str, ref: str, yes: bo
         if not as_json:
             for line in _shown(fetched, runs_on(found), missing):
                 click.echo(printable(line))
-        _agree(yes, f"Install it as {name}?", "Nothing was installed", as_json)
+        agree(f"Install it as {name}?", "Nothing was installed", yes=yes, as_json=as_json)
         placed = settle(home)
     if as_json:
         about = {"path": str(placed.path), "files": sorted(fetched.offer.files), "origin": fetched.origin}
@@ -154,16 +154,6 @@ def _place(origin: Origin) -> str:
     return f"{origin.source} ({named}commit {origin.commit[:12]})"
 
 
-def _agree(yes: bool, question: str, nothing: str, as_json: bool) -> None:
-    """Raises `OperatorError` where nobody agrees."""
-    if yes:
-        return
-    if as_json or sys.stdin is None or not sys.stdin.isatty():
-        raise OperatorError(f"{nothing}: nobody can be asked here, and --yes agrees to it.")
-    if not click.confirm(question, err=True):
-        raise OperatorError(f"{nothing}.")
-
-
 def _installed(home: Home) -> Origin:
     origin = read_origin(home)
     if origin is None:
@@ -201,7 +191,7 @@ def update(context: click.Context, /, name: str, ref: str, yes: bool, as_json: b
             for line in _news(home, known, fetched, shown(changes, own, fetched.offer.files), look):
                 click.echo(printable(line))
         if moves:
-            _agree(yes, f"Change {name}?", "Nothing was changed", as_json)
+            agree(f"Change {name}?", "Nothing was changed", yes=yes, as_json=as_json)
         try:
             apply(home, fetched.offer, fetched.origin, changes)
             break

@@ -98,8 +98,10 @@ def check_idle(context: click.Context, home: Home, *, moves: bool = False) -> No
     if living_owners(home.path) or host_alive(home.path):
         raise OperatorError(f"{home.profile} is open in another terminal or runs in the background: end it first.")
     if waiting and not moves:
+        which = f"{', '.join(waiting[:3])}{', …' if len(waiting) > 3 else ''}"
+        one = "card stays" if len(waiting) == 1 else "cards stay"
         click.echo(
-            f"hermes: {len(waiting)} open cards stay with {home.profile} ({waiting[0]}, …) and are not worked on until "
-            "they are given to another: hermes kanban assign CARD NAME",
+            f"hermes: {len(waiting)} open {one} with {home.profile} ({which}), not worked on until given to another: "
+            "hermes kanban assign CARD NAME",
             err=True,
         )

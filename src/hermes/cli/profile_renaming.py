@@ -48,7 +48,7 @@ def rename(context: click.Context, /, old: str, new: str, as_json: bool) -> None
     for line in wanted.followed:
         click.echo(f"  {line}")
     if cards:
-        click.echo(f"  {len(cards)} open cards are for {new} now")
+        click.echo(f"  {len(cards)} open card{' is' if len(cards) == 1 else 's are'} for {new} now")
 
 
 def _root(home: Home, options: GlobalOptions) -> tuple[Home, GlobalOptions]:

@@ -168,13 +168,13 @@ def spending(tx: Tx, by: str, since: str | None = None) -> list[Spending]:
         sa.select(
             column,
             sa.func.sum(r.spent_usd).label("usd"),
-            sa.func.sum(r.spent_tokens),
+            sa.func.sum(r.spent_tokens).label("tokens"),
             sa.func.sum(r.reserved_usd * still),
             sa.func.sum(r.reserved_tokens * still),
             sa.func.count(),
         )
         .group_by(column)
-        .order_by(sa.text("usd DESC"))
+        .order_by(sa.text("usd DESC"), sa.text("tokens DESC"))
     )
     if since is not None:
         statement = statement.where(r.day >= since)
