@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from hermes.chat.composer import Signal
@@ -154,6 +155,23 @@ async def test_a_question_is_left_alone_when_no_line_can_come(tmp_path: Path, vi
         await at.sees("nobody answered: it goes on alone", "I took 8080")
         await at.until(lambda: at.code is not None)
     assert at.code == 0 and "nobody is here any more" in str(model.requests[-1].entries[-1])
+
+
+async def test_a_question_stays_open_when_the_terminal_is_lost(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    """Its input ends a moment before the signal that hands the work over."""
+    model = ScriptedModel("m", [reply(calls=[call("clarify", question="Which port?")])], check=False)
+    async with desk(model, tmp_path, virtual_clock) as at:
+        at.chat.terminal = True
+        at.type("go")
+        await at.sees("Which port?")
+        at.composer.finished = True
+        at.type(Signal.END)
+        await anyio.sleep(0.5)
+        assert at.chat.questions.open
+        at.chat.leave(143, suspend=True, detach=True)
+        await at.until(lambda: at.code is not None)
+        assert at.chat.detached and at.chat.questions.open
+    assert len(model.requests) == 1
 
 
 async def test_how_to_leave_is_no_answer_to_a_question_that_was_open_before(

@@ -41,6 +41,8 @@ from hermes.runtime.task import Task
 __all__ = ["Chat"]
 
 NO_OPTIONS = GlobalOptions()
+#: Seconds in which the signal comes that a terminal was lost, once nothing can be read from it any more.
+HANGUP = 1.0
 
 
 class Chat:
@@ -148,6 +150,9 @@ class Chat:
 
     async def _no_more_lines(self) -> None:
         """Nobody can type any more: let what runs come to its end, then leave."""
+        if self.questions.open and self.terminal:
+            # A terminal that is lost also sends a signal, which decides what becomes of the work and of the question.
+            await anyio.sleep(HANGUP)
         self.runtime.gate.asker = None
         self.questions.dismiss()
         while self.busy:

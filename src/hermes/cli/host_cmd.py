@@ -81,6 +81,7 @@ async def _work(parts: Parts, home: Path, lock: HostLock) -> None:
     async with open_runtime(parts) as assembly, bell_of(parts, HOST) as bell:
         tune_interpreter()
         supervisor = assembly.runtime.supervisor
+        assembly.runtime.gate.person.returns = True
         info = HostInfo(pid=os.getpid(), owner=supervisor.owner, started_at=time.time())
         await anyio.to_thread.run_sync(lock.say, info)
         _say(f"started as owner {supervisor.owner}, process {os.getpid()}, hermes {hermes.__version__}")

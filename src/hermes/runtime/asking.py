@@ -52,10 +52,12 @@ Asker = Callable[[Question], Awaitable[str]]
 
 
 class Person:
-    """Whoever can be asked in this process. `asker` is None while nobody is there."""
+    """Whoever can be asked in this process. `asker` is None while nobody is there; `returns`: whoever left this work
+    may come back to it, so that what a model asks meanwhile waits, and is asked where they take the work up again."""
 
     def __init__(self) -> None:
         self.asker: Asker | None = None
+        self.returns = False
         self._number = 0
         self._asking = anyio.Lock()
 
@@ -80,7 +82,8 @@ class Person:
 
     async def ask(self, task: Task, tool: str, text: str, choices: Sequence[str], timeout: float) -> Reply:
         """Put a question of a task's model to the person; `timeout` are seconds."""
-        if not self.there_for(task):
+        there = self.there_for(task)
+        if not there and (not self.returns or task.spec.unattended):
             return Reply("", "nobody is here to be asked")
         question = Question(
             request=self.next_request(),
@@ -102,7 +105,7 @@ class Person:
                 choices=question.choices,
             )
         )
-        answer = await self.answer(question)
+        answer = await (self.answer(question) if there else _silence(timeout))
         task.emit(
             ApprovalAnswered(
                 request=question.request,
@@ -116,3 +119,8 @@ class Person:
         if answer is None:
             return Reply("", f"nobody answered within {timeout:g} s")
         return Reply(answer, "" if answer else "nobody is here any more to be asked")
+
+
+async def _silence(seconds: float) -> None:
+    """Wait for somebody who is not there; one who comes back stops the task here, and it asks anew where they are."""
+    await anyio.sleep(seconds)
