@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.core.clock import SystemClock
+from hermes.core.clock import Clock, NoHold, SystemClock
 from hermes.core.errors import OperatorError
 from hermes.core.events import ControlDelivered, TaskPhase, TaskSuspended, ToolStarted
 from hermes.core.messages import Interrupted, Notice, Steer, User, plain_text
@@ -18,6 +18,7 @@ from hermes.core.model import ModelRequest
 from hermes.runtime.moving import have_let_go, offer
 from hermes.runtime.outside import NOBODY
 from hermes.runtime.remote import Remote
+from hermes.runtime.runtime import tell_slept
 from hermes.runtime.session import Session
 from hermes.store.ops import TaskRow
 from hermes.store.owner import is_gone
@@ -36,7 +37,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def elsewhere(folder: Path, *, deaf: bool = False) -> AsyncIterator[Remote]:
+async def elsewhere(folder: Path, *, deaf: bool = False, clock: Clock | None = None) -> AsyncIterator[Remote]:
     """What another terminal sees of the labs in this folder; `deaf`: nobody can be rung."""
     home = folder / ".hermes-home"
     store = await open_store(home / "runtime.db")
@@ -45,7 +46,7 @@ async def elsewhere(folder: Path, *, deaf: bool = False) -> AsyncIterator[Remote
             store,
             is_gone=partial(is_gone, home),
             ring=(lambda owner: False) if deaf else partial(ring, home),
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             redact=lambda body: body,
         )
     finally:
@@ -289,3 +290,39 @@ async def test_a_conversation_that_waits_for_its_person_is_told_from_one_that_wo
     async with elsewhere(tmp_path) as remote:
         assert await seen(remote) == [("suspended", "")]
         assert "phase" not in await remote.check(await row_of(remote, session.task.id))
+
+
+class AfterAnHour(SystemClock, NoHold):
+    """The time as it is when the machine has slept for an hour since the task began."""
+
+    def now(self) -> float:
+        return super().now() + 3_600
+
+
+async def test_the_time_of_a_sleep_or_of_no_process_is_none_that_a_task_ran(tmp_path: Path) -> None:
+    model = ScriptedModel("m", [hang()])
+
+    async def elapsed(remote: Remote) -> float:
+        (row,) = (await remote.list())["tasks"]
+        assert row["elapsed"] == pytest.approx((await remote.check(await row_of(remote, task.id)))["elapsed"], abs=100)
+        return float(row["elapsed"])
+
+    async with open_lab(model, workspace=tmp_path, memory=False) as lab:
+        async with elsewhere(tmp_path, clock=AfterAnHour()) as remote:
+            task = await lab.start("go")
+            await until(lambda: model.in_flight == 1)
+            assert await elapsed(remote) >= 3_600
+            tell_slept(lab.runtime, 3_600)
+            with anyio.fail_after(60):
+                while await elapsed(remote) >= 3_600:
+                    await anyio.sleep(0.01)
+                session = (await row_of(remote, task.id)).session_id
+    again = ScriptedModel("m", [hang()], check=False)
+    later = AfterAnHour()  # than its process was lost
+    async with (
+        open_lab(again, workspace=tmp_path, memory=False, clock=later) as lab,  # type: ignore[arg-type]
+        elsewhere(tmp_path, clock=later) as remote,
+    ):
+        await lab.assembly.recovery.adopt(session)
+        await until(lambda: again.in_flight == 1)
+        assert await elapsed(remote) < 3_600

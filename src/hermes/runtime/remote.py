@@ -23,7 +23,7 @@ from hermes.core.usage import TURN_ENDED, fold, stored_call
 from hermes.core.views import TaskView, TreeView
 from hermes.runtime.finding import find_session
 from hermes.runtime.outside import ADOPT, NOBODY, RELEASE
-from hermes.runtime.rows import fold_events, resting, stored_result, suspend_lost
+from hermes.runtime.rows import fold_events, paused, resting, stored_result, suspend_lost
 from hermes.runtime.unowned import end_cancelled
 from hermes.store.ops import InboxRow, MarkInbox, PutInbox, Store, TaskRow, Unit
 
@@ -167,15 +167,17 @@ class Remote:
         receipts = [self._receipt(message) for message in await self.store.inbox(row.task_id) if _public(message)]
         return answer | ({"receipts": receipts} if receipts else {})
 
-    def _elapsed(self, row: TaskRow, view: TaskView, state: str) -> float:
+    def _elapsed(self, row: TaskRow, view: TaskView | None, state: str) -> float:
+        """Seconds that a task ran; without a `view` all since it began."""
         result = stored_result(row)
         if result is not None:
             return result.elapsed
         if row.started_at is None:
             return 0.0
         if state == "suspended":
-            return view.lived
-        return max(0.0, self.clock.now() - (view.started_at or row.started_at))
+            return view.lived if view is not None else 0.0
+        began = view.started_at if view is not None else None
+        return max(0.0, self.clock.now() - (began or row.started_at))
 
     @staticmethod
     def _positions(rows: Sequence[TaskRow]) -> dict[str, int]:
@@ -199,6 +201,8 @@ class Remote:
             rows = await self.store.tasks(session)
             places = self._positions(rows)
             used, idle = await self._used(session, rows), await resting(self.store, session, rows)
+            going = any(row.ended_at is None for row in rows)
+            views = (await self.tree(session)).tasks if going and await paused(self.store, session) else {}
             for row in rows:
                 if row.ended_at is None and row.owner not in alive:
                     alive[row.owner] = not await self.gone(row.owner)
@@ -208,13 +212,13 @@ class Remote:
                 elif state == "suspended":
                     state = "queued"
                 moment = row.ended_at if row.ended_at is not None else row.created_at
-                answer = self._row(row, state, places) | used[row.task_id]
+                answer = self._row(row, state, places, views.get(row.task_id)) | used[row.task_id]
                 if row.task_id in idle and row.ended_at is None:
                     answer["phase"] = "idle"
                 found.append((order.get(state, 3), -moment, answer))
         found.sort(key=lambda item: item[:2])
-        going = [answer for rank, _, answer in found if rank < 3]
-        return {"tasks": [*going, *[answer for rank, _, answer in found if rank == 3][:ended]], "active": len(going)}
+        active = [answer for rank, _, answer in found if rank < 3]
+        return {"tasks": [*active, *[answer for rank, _, answer in found if rank == 3][:ended]], "active": len(active)}
 
     async def _used(self, session: str, rows: Sequence[TaskRow]) -> dict[str, Answer]:
         """What each task of a session used: an ended one by its result, the others by the calls that are stored."""
@@ -231,11 +235,7 @@ class Remote:
             found[row.task_id] = short_use(own, under if row.task_id in parents else None)
         return found
 
-    def _row(self, row: TaskRow, state: str, places: dict[str, int]) -> Answer:
-        result = stored_result(row)
-        elapsed = result.elapsed if result is not None else 0.0
-        if result is None and row.started_at is not None and state != "suspended":
-            elapsed = max(0.0, self.clock.now() - row.started_at)
+    def _row(self, row: TaskRow, state: str, places: dict[str, int], view: TaskView | None) -> Answer:
         answer: Answer = {
             "task_id": row.task_id,
             "session_id": row.session_id,
@@ -243,7 +243,7 @@ class Remote:
             "depth": row.depth,
             "goal": opening(row.goal, 60),
             "status": async_status(state),
-            "elapsed": round(elapsed, 2),
+            "elapsed": round(self._elapsed(row, view, state), 2),
         }
         return answer | ({"position": places.get(row.task_id, 1)} if state == "queued" else {})
 

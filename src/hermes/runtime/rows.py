@@ -151,6 +151,15 @@ async def resting(store: Store, session_id: str, rows: Sequence[TaskRow]) -> set
     return found
 
 
+async def paused(store: Store, session_id: str) -> bool:
+    """Whether tasks of a session did not run all the time since they began: the machine slept, or another process had
+    them before."""
+    if await store.events_of_type("task.adopted", session_id=session_id):
+        return True
+    phases = [decode_event(row.body) for row in await store.events_of_type("task.phase", session_id=session_id)]
+    return any(isinstance(event, TaskPhase) and event.slept for event in phases)
+
+
 def stored_spec(row: TaskRow) -> TaskSpec:
     """The specification in a row. Raises `msgspec.ValidationError` for what an unknown version wrote."""
     return _spec.decode(row.spec)
