@@ -59,6 +59,11 @@ class Attempts:
         self._extra = {"provider": wishes} if wishes else {}
         self._twins = Twins() if engine.taped else None
 
+    def make_ready(self, items: Sequence[Item]) -> None:
+        """Make what these will need and what can be made for many at once (blocking)."""
+        if self._workplace is not None:
+            self._workplace.make_ready([(item.index, item.rollout) for item in items if item.row.cwd is None])
+
     async def run(self, item: Item, draw: Draw, report: Callable[[str], None]) -> RolloutResult:
         """Run one item; failures come back as results."""
         if draw.missing and not draw.toolsets:

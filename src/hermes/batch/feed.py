@@ -4,7 +4,7 @@ before it starts. The order is the dataset's."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -18,12 +18,20 @@ AT_ONCE = 64
 ENOUGH_BYTES = 4_000_000
 
 
-class Feed:
-    """Gives `items` one by one. Reading them may block, so it happens in a thread."""
+def _nothing(_items: Sequence[Item]) -> None:
+    """Nothing is made ready."""
 
-    def __init__(self, items: Sequence[Item], threads: Threads) -> None:
+
+class Feed:
+    """Gives `items` one by one. Reading them may block, so it happens in a thread; `ahead` is called there with what
+    was read, for what can be made ready for many at once."""
+
+    def __init__(
+        self, items: Sequence[Item], threads: Threads, ahead: Callable[[Sequence[Item]], None] = _nothing
+    ) -> None:
         self._items = items
         self._threads = threads
+        self._ahead = ahead
         self._at = 0
         self._ready: deque[Item] = deque()
         self._lock = anyio.Lock()
@@ -52,4 +60,5 @@ class Feed:
             item = self._items[start + len(found)]
             found.append(item)
             size += len(item.row.prompt)
+        self._ahead(found)
         return found

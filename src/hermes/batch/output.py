@@ -118,10 +118,11 @@ class RecordWriter:
     async def _write_group(self) -> None:
         group, self._waiting = self._waiting, []
         try:
-            written = await self._threads.run(self._write_records, group)
+            written, fault = await self._threads.run(self._write, group)
             for one in written:
                 self._index.add(one.record.head, one.offset, one.length, one.before)
-            await self._threads.run(self._write_rows, [one.record for one in written])
+            if fault is not None:
+                raise fault
         except OperatorError as error:
             self.broken = error
         else:
@@ -129,6 +130,15 @@ class RecordWriter:
                 self._settled(one.record.head, one.before)
         self._room.set()
         self._room = anyio.Event()
+
+    def _write(self, group: list[Record]) -> tuple[list[_Written], OperatorError | None]:
+        """Write the records, then their rows; if only these fail, that comes back beside what counts all the same."""
+        written = self._write_records(group)
+        try:
+            self._write_rows([one.record for one in written])
+        except OperatorError as fault:
+            return written, fault
+        return written, None
 
     def _write_records(self, group: list[Record]) -> list[_Written]:
         """Write the records and return them as written, that is without secrets."""

@@ -49,6 +49,8 @@ TICK = 1.0
 #: Seconds between two checkpoints, and how many times as long as the last one took: it lists every row that is done.
 CHECKPOINT_EVERY = 5.0
 CHECKPOINT_REST = 20
+#: Seconds between two removals of what ended rows worked in: each costs a process, a change of threads and a commit.
+CLEAR_EVERY = 0.5
 #: Why nothing starts while a person is asked whether to go on.
 ASKED = "asked"
 #: Ended rows before the share of failures is looked at.
@@ -105,7 +107,7 @@ class BatchRun:
         redact: Callable[[bytes], bytes] = bytes,
         hold: Hold = NO_HOLD,
     ) -> None:
-        self._queue = Feed(items, Threads(1, hold))
+        self._queue = Feed(items, Threads(1, hold), attempts.make_ready)
         self._draw = draw
         self._settings = settings
         self._folder = folder
@@ -272,10 +274,11 @@ class BatchRun:
             await self._to_clear.wait()
             self._to_clear = anyio.Event()
             while self._ended:
-                heads = tuple(self._ended)  # many at a time: each time costs a change of threads
+                heads = tuple(self._ended)
                 await self._attempts.clear(heads)
                 for _ in heads:
                     self._ended.popleft()
+                await anyio.sleep(CLEAR_EVERY)
 
     async def _clear_rest(self) -> None:
         await self._attempts.clear(tuple(self._ended))

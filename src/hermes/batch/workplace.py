@@ -6,6 +6,8 @@ Which rollouts there are is not known here, nor what a copy is made of (`workspa
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -44,6 +46,20 @@ class Workplace:
         self._note = note
         self._noted: set[str] = set()
         self._threads = Threads(COPY_THREADS, hold)
+        self._ready: set[Path] = set()  # made, and nobody has worked there
+
+    def make_ready(self, places: Sequence[tuple[int, int]]) -> None:
+        """Make empty workspaces, by index and rollout, that are about to be entered (blocking): a change of threads
+        for each of them cost more than the folder. One that is there, or cannot be made, is left to `enter`."""
+        if self._settings.keep_workspaces:  # none is to be found of a row that did not begin
+            return
+        with contextlib.suppress(OSError):
+            self._folder.workspaces.mkdir(parents=True, exist_ok=True)
+            for index, rollout in places:
+                target = self._folder.workspace(index, rollout)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(target)
+                    self._ready.add(target)
 
     async def enter(self, request: RolloutRequest, begun: Collection[str]) -> RolloutRequest:
         """Return the request with a workspace that is there; a rollout among those `begun` goes on in what it had.
@@ -53,6 +69,10 @@ class Workplace:
         """
         inplace = self._settings.cwd_mode == "inplace" and request.cwd is not None
         target = self._folder.workspace(request.index, request.rollout)
+        if target in self._ready:
+            self._ready.discard(target)
+            if request.cwd is None:
+                return msgspec.structs.replace(request, workspace=str(target))
         if not inplace and session_name(request.key, request.attempt) in begun and target.exists():
             return await self._threads.run(_working, request, target)
         made = await self._threads.run(
