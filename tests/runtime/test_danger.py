@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from itertools import product
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from hermes.runtime.command_places import Places
 from hermes.runtime.danger import classify
 
 WORKSPACE = "/srv/project"
@@ -324,6 +328,34 @@ def test_links_of_a_process_are_not_followed_for_another(tmp_path: Path, monkeyp
         for tool, arguments in (("terminal", {"command": f"echo x > {path}"}), ("write_file", {"path": path})):
             assert classify(tool, arguments, str(workspace), home=HOME).category == "write_outside", path
         assert classify("terminal", {"command": f"cat {path}"}, str(workspace), home=HOME).category == "secrets", path
+
+
+def test_a_path_leads_where_the_kernel_says_whichever_way_that_was_found_out(tmp_path: Path) -> None:
+    work, other = tmp_path.resolve() / "work", tmp_path.resolve() / "other"
+    (work / "a" / "b").mkdir(parents=True)
+    other.mkdir()
+    (work / "a" / "file").touch()
+    for name, target in (
+        ("in", work / "a"),
+        ("out", other),
+        ("a/up", "../.."),
+        ("a/gone", other / "nothing"),
+        ("a/b/here", "."),
+    ):
+        (work / name).symlink_to(target)
+    names = ("a", "b", "in", "out", "up", "gone", "here", "file", "missing", "..", ".", "")
+    for name in ("/".join(parts) for length in (1, 2, 3) for parts in product(names, repeat=length)):
+        places = Places(workspace=str(work), cwd=str(work), home=HOME)
+        for _ in range(2):  # what was seen of a directory is remembered for the next path in it
+            path = places.absolute(name or ".")
+            assert path is not None
+            meant = os.path.realpath(path)
+            assert meant == os.path.realpath(os.path.join(work, name)), name
+            within = meant == str(work) or meant.startswith(f"{work}/")
+            assert places.inside(path, temporary=False) is within, name
+            assert not places.holds_keys(path), name
+            kept = msgspec.structs.replace(places, private=(meant,))
+            assert kept.holds_keys(path), name
 
 
 @pytest.mark.parametrize("depth", [11, 40, 5000])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
@@ -49,12 +50,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
     """The directories by which paths are judged, absolute. `cwd` is None when it cannot be known. `private` are files
-    and directories of the runtime itself: its keys, its settings, its journal."""
+    and directories of the runtime itself: its keys, its settings, its journal. `straight` is what one judgement has
+    seen: whether a path is reached without any link."""
 
     workspace: str
     cwd: str | None
     home: str
     private: tuple[str, ...] = ()
+    straight: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def absolute(self, path: str) -> str | None:
         """Return the absolute path without `.` and `..`, None if it cannot be known. `..` leads out of where a link
@@ -76,7 +79,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
             if self.cwd is None:
                 return None
             path = os.path.join(self.cwd, path)
-        through = _through_process(path)
+        through = "" if self._is_straight(path) else _through_process(path)
         if through:
             return through
         plain_path = os.path.normpath(path)
@@ -86,21 +89,35 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
                 return real
         return plain_path
 
+    def _is_straight(self, path: str) -> bool:
+        """Whether there is no link in an absolute path: in most there is none, and to see that for the directory as a
+        whole asks the system three times, not once or twice for each of its names."""
+        if path.startswith("/proc") or path.endswith("/.."):
+            return False
+        parent = os.path.dirname(path)
+        if parent not in self.straight:
+            self.straight[parent] = _leads_straight(parent)
+        self.straight[path] = found = self.straight[parent] and not _link(path)
+        return found
+
+    def _real(self, path: str) -> str:
+        return path if self.straight.get(path) else os.path.realpath(path)
+
     def inside(self, path: str, *, temporary: bool = True) -> bool:
         """Whether writing to this absolute path, links followed, stays inside the workspace (or the temporary
         directories)."""
-        if _through_process(path):
+        if not self.straight.get(path) and _through_process(path):
             return False
-        real = os.path.realpath(path)
+        real = self._real(path)
         roots = (self.workspace, *(_TEMPORARY if temporary else ()))
-        return any(real == root or real.startswith(root.rstrip("/") + "/") for root in map(os.path.realpath, roots))
+        return any(real == root or real.startswith(root.rstrip("/") + "/") for root in map(self._real, roots))
 
     def holds_keys(self, path: str, known: dict[str, str] | None = None) -> bool:
         """Whether keys or logins lie at this absolute path, links followed: of the user, of this runtime, or of
         another process. A name with `*` or `?` is judged by what it may stand for. `known` keeps where directories
         lead, for many paths one after the other."""
         home = self.home.rstrip("/")
-        for one in {path, _real(path, {} if known is None else known)}:
+        for one in {path, path if self.straight.get(path) else _real(path, {} if known is None else known)}:
             if any(covers(place, one) for place in self.private) or _PROCESS_SECRETS.match(one):
                 return True
             if home and one.startswith(home + "/") and _names(one[len(home) + 1 :], _KEY_PLACES):
@@ -148,6 +165,22 @@ def _through_process(path: str) -> str:
         else:
             at = one
     return ""
+
+
+def _leads_straight(folder: str) -> bool:
+    """Whether a directory is there, and written as the kernel writes where it is: no link leads to it."""
+    if sys.platform != "linux":
+        return False
+    try:
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError):  # not there, or no name that a file can have
+        return False
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}") == folder
+    except OSError:  # no /proc here
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _link(path: str) -> str:
