@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.driver import Driver
 
+from hermes.config import find_home
+from hermes.tui.app import HermesApp
 from hermes.tui.driver import MOST_PENDING, Lasting, lasting_driver
+from hermes.tui.feed import Feed
 
 
 class Broken(io.StringIO):
@@ -106,3 +110,16 @@ def test_a_terminal_that_is_lent_is_left_alone() -> None:
     driver.resume_application_mode()
     driver.write("another")
     assert driver.written == ["bye", "hello", "another"]
+
+
+def test_the_program_knows_while_its_terminal_is_lent(tmp_path: Path) -> None:
+    """Ctrl+C in the editor is not meant for the conversation."""
+    home = find_home({"HERMES_HOME": str(tmp_path)})
+    app = HermesApp(Feed(str, lambda: "", {}), print, print, home=home, new_in=None)
+    assert not app.lent
+    driver, _ = opened()
+    app._driver = driver
+    driver.suspend_application_mode()
+    assert app.lent
+    driver.resume_application_mode()
+    assert not app.lent

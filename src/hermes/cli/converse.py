@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -57,7 +58,7 @@ async def converse(wish: Wish, screen: Any = None) -> int:
         _seat(chat, composer, wish.face)
         hung_up = anyio.Event()
         async with anyio.create_task_group() as group:
-            group.start_soon(_signals, chat, hung_up)
+            group.start_soon(_signals, chat, hung_up, lambda: screen is not None and screen.app.lent)
             group.start_soon(_ticks, chat)
             if "kanban" in chat.spec.toolsets:
                 group.start_soon(_serve_board, sources, chat)
@@ -102,11 +103,13 @@ async def _serve_board(sources: Sources, chat: Chat) -> None:
     await serve_board(sources, chat)
 
 
-async def _signals(chat: Chat, hung_up: anyio.Event) -> None:
+async def _signals(chat: Chat, hung_up: anyio.Event, lent: Callable[[], bool]) -> None:
+    """Hear the signals. While the terminal is `lent` to an editor Ctrl+C is meant for that, which hears it itself."""
     with anyio.open_signal_receiver(*listened()) as received:
         async for number in received:
             if number == signal.SIGINT:
-                chat.stops.interrupt()
+                if not lent():
+                    chat.stops.interrupt()
                 continue
             detach = False
             if number == signal.SIGHUP:

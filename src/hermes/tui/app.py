@@ -131,6 +131,11 @@ class HermesApp(App[None]):
         self.set_interval(0.2, self._attention.look)
 
     @property
+    def lent(self) -> bool:
+        """Whether the terminal is an editor's for now, and so is what is pressed there."""
+        return bool(getattr(self._driver, "away", False))
+
+    @property
     def at_conversation(self) -> bool:
         """Whether the conversation is what the person sees."""
         return isinstance(self.screen_stack[-1], ChatScreen)

@@ -64,14 +64,14 @@ def lasting_driver(kind: type[Driver]) -> type[Driver]:
             self._file = cast("IO[str]", self._lasting)
             self._given = 0
             self._left_out = False
-            self._away = False
+            self.away = False
 
         @property
         def _stalled(self) -> bool:
             return self._given - self._lasting.done > MOST_PENDING
 
         def write(self, data: str) -> None:
-            if self._away:
+            if self.away:
                 return  # the terminal is lent; all is drawn again when it comes back
             if self._stalled:
                 self._left_out = True
@@ -84,10 +84,10 @@ def lasting_driver(kind: type[Driver]) -> type[Driver]:
 
         def suspend_application_mode(self) -> None:
             super().suspend_application_mode()
-            self._away = True
+            self.away = True
 
         def resume_application_mode(self) -> None:
-            self._away = False
+            self.away = False
             super().resume_application_mode()
 
         def close(self) -> None:
