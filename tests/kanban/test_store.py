@@ -172,6 +172,21 @@ def begin(children: list[subprocess.Popen[str]]) -> None:
         each.stdin.flush()
 
 
+def test_a_board_opened_twice_in_a_process_stays_one_board_for_others(tmp_path: Path) -> None:
+    location = Location(slug="default", path=tmp_path / "kanban-board.db")
+    with open_board(location, HERE) as board:
+        board.create(NewCard(title="one"), author="me")
+        open_board(location, HERE).close()
+        for number in range(2):
+            other = child(location, f"w{number}", 1)
+            begin([other])
+            assert other.communicate(timeout=100)[1] == ""
+            board.create(NewCard(title=f"and {number}"), author="me")
+    with open_board(location, HERE) as board:
+        assert [card.title for card in board.cards()] == ["one", "and 0", "and 1"]
+        assert [each.author for each in board.events(0, kinds=["commented"])] == ["w0", "w1"]
+
+
 def test_processes_that_claim_at_once_get_each_card_once(location: Location) -> None:
     with open_board(location, HERE) as board:
         for number in range(60):

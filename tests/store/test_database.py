@@ -48,6 +48,20 @@ async def test_an_open_file_is_closed_to_others(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+#: A program that looks into a database and leaves. Whoever leaves last takes the write-ahead log away.
+LOOKS = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('SELECT * FROM sqlite_schema'); db.close()"
+
+
+async def test_opened_twice_in_a_process_it_stays_open_for_others(tmp_path: Path) -> None:
+    path = tmp_path / "runtime.db"
+    store = await open_store(path)
+    await store.submit(made(entry(0))).wait()
+    await (await open_store(path)).close()
+    subprocess.run([sys.executable, "-c", LOOKS, str(path)], timeout=120, check=True)
+    assert path.with_name("runtime.db-wal").exists(), "the locks of the first one are gone"
+    await store.close()
+
+
 async def test_what_was_written_is_there_after_opening_again(tmp_path: Path) -> None:
     path = tmp_path / "odd # name?%20" / "runtime.db"
     store = await open_store(path, durability="power")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import sqlite3
 import time
@@ -15,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import NoSuchModuleError
 
 from hermes.core.errors import OperatorError, StoreError, UsageError
-from hermes.store.database import Durability, refuse_foreign, store_error
+from hermes.store.database import Durability, make_private, refuse_foreign, store_error
 
 __all__ = ["APPLICATION_ID", "Location", "connect_postgres", "connect_sqlite"]
 
@@ -100,8 +99,7 @@ def connect_sqlite(path: Path, migrations: int, durability: Durability, max_page
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         refuse_foreign(path, range(migrations), application=APPLICATION_ID)
-        # Before SQLite sees it, so that no moment exists in which others may read it; -wal and -shm take its mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        make_private(path)
     except OSError as error:
         raise OperatorError(
             f"cannot write in {path.parent} ({error.strerror or error}); make it writable for this user, or set "

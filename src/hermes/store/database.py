@@ -1,11 +1,16 @@
 """Opening the journal's file: what may be opened, how, and the words for what went wrong.
 
-A file that is not ours, or newer than this program, is recognised by its header and never handed to SQLite, so not a
-byte of it changes. This module knows no rows and no event loop; it runs on whatever thread calls it.
+A file that is not ours, or newer than this program, is recognised by its header, which is read as that of a file that
+cannot change: not a byte of it does, and nothing is made beside it. A database that is there is opened by SQLite alone:
+the system drops all locks that a process has on a file when any descriptor of it is closed, also those of its other
+connections, and the next process that leaves would then take their write-ahead log away.
+
+This module knows no rows and no event loop; it runs on whatever thread calls it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -17,12 +22,11 @@ from hermes.core.errors import OperatorError, StoreBusy, StoreError, StoreFull
 from hermes.store.copying import copy_aside
 from hermes.store.migrations import APPLICATION_ID, MIGRATIONS, Migration, migrate
 
-__all__ = ["Durability", "begin", "open_reader", "open_writer", "refuse_foreign", "store_error"]
+__all__ = ["Durability", "begin", "make_private", "open_reader", "open_writer", "refuse_foreign", "store_error"]
 
 #: `process`: a commit survives `kill -9`. `power`: it survives a power cut too, at the price of a sync for each batch.
 Durability = Literal["process", "power"]
 
-_MAGIC = b"SQLite format 3\0"
 _ADVICE = "what was committed is safe; unfinished tasks go on after a restart"
 
 # Short waits inside SQLite, so that a thread told to stop is not caught in them for the whole limit.
@@ -67,18 +71,21 @@ def refuse_foreign(path: Path, migrations: Sized = MIGRATIONS, *, application: i
         OSError: it cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            header = file.read(100)
+        if not path.stat().st_size:
+            return
     except FileNotFoundError:
         return
-    if not header:
-        return
-    if header[:16] != _MAGIC or int.from_bytes(header[68:72], "big") != application:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not os.access(path, os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    known, layout = _header(path)
+    if known != application:
         raise StoreError(
             f"{path} belongs to another program and was left untouched; choose another home (HERMES_HOME) or move the "
             "file away"
         )
-    _refuse_newer(path, int.from_bytes(header[60:64], "big"), migrations)
+    _refuse_newer(path, layout, migrations)
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size:
         # The newest header may still be in the write-ahead log; a read-only connection never moves it into the file.
@@ -87,6 +94,29 @@ def refuse_foreign(path: Path, migrations: Sized = MIGRATIONS, *, application: i
             _refuse_newer(path, probe.execute("PRAGMA user_version").fetchone()[0], migrations)
         finally:
             probe.close()
+
+
+def _header(path: Path) -> tuple[int, int]:
+    """Application id and layout in a file's header; (0, 0) where it is no database."""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        return db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_NOTADB:
+            raise
+        return 0, 0
+    finally:
+        db.close()
+
+
+def make_private(path: Path) -> None:
+    """Make a database's file, empty and for this user alone, where there is none: before SQLite sees it, so that no
+    moment exists in which others may read it; -wal and -shm take its mode. Raises OSError: it cannot be written."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path)) from None
 
 
 def _refuse_newer(path: Path, version: int, migrations: Sized) -> None:
@@ -132,8 +162,7 @@ def open_writer(
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         refuse_foreign(path, migrations)
-        # Before SQLite sees it, so that no moment exists in which others may read it; -wal and -shm take its mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        make_private(path)
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
     except OSError as error:
