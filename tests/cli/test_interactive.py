@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from hermes.chat.composer import Signal
@@ -17,7 +18,7 @@ from hermes.chat.interactive import Chat
 from hermes.chat.parsing import background_verb, parse
 from hermes.core.errors import ModelError
 from hermes.core.limits import Limits
-from hermes.core.messages import Notice, Steer, ToolResult, Usage, User, plain_text
+from hermes.core.messages import Interrupted, Notice, Steer, ToolResult, Usage, User, plain_text
 from hermes.core.model import ModelProfile, ModelRequest
 from hermes.runtime.rows import stored_spec
 from hermes.testing.clock import VirtualClock
@@ -221,6 +222,37 @@ async def test_ctrl_c_interrupts_the_turn_and_no_child_and_twice_leaves(
         # what runs is to go on without the terminal, and nothing was stopped
         assert at.code == 130 and at.chat.detached and model.in_flight == 1
         assert "cancelled" not in await at.sees("This conversation")
+
+
+@pytest.mark.parametrize("before", [(), ("hello",)], ids=["the first turn", "a later turn"])
+@pytest.mark.parametrize("moment", range(0, 60, 4))
+async def test_ctrl_c_stops_a_turn_that_only_begins(
+    tmp_path: Path, virtual_clock: VirtualClock, before: tuple[str, ...], moment: int
+) -> None:
+    """Wherever the line is on its way to the model: what is said to be interrupted does not go on."""
+    late = reply("the answer", delay=60)
+    model = ScriptedModel("m", [*(reply("hi") for _ in before), late, late], check=False)
+    async with desk(model, tmp_path, virtual_clock) as at:
+        for line in before:
+            at.type(line)
+            await at.quiet()
+        at.type("think")
+        for _ in range(moment):
+            await anyio.lowlevel.checkpoint()
+        begun = at.chat.taking or at.chat.turn_runs
+        at.chat.stops.interrupt()
+        if not begun:
+            await at.sees("no turn runs")
+            await at.until(lambda: model.in_flight)
+            at.chat.stops.interrupt_turn()
+        await at.sees("⏹ turn interrupted")
+        await at.until(lambda: at.chat.session is not None)
+        await at.quiet()
+        assert isinstance(at.chat.session.task.history.last, Interrupted)
+        await anyio.sleep(100)
+        assert "the answer" not in at.composer.text and model.in_flight == 0
+        at.type("once more")  # the next one is not stopped with it
+        await at.until(lambda: model.in_flight)
 
 
 async def test_detach_leaves_and_keeps_what_runs(tmp_path: Path, virtual_clock: VirtualClock) -> None:

@@ -88,6 +88,7 @@ class Chat:
         self.last_session = ""  # the newest conversation of this run
         self._code = 0
         self._left = False
+        self.taking = False  # whether a message is on its way to the conversation
         self._suspend = False
         self._resume = resume
         self.went_on = ""  # the session that another process went on with until now
@@ -293,7 +294,7 @@ class Chat:
             elif own:
                 await self.own.run(text[1:], self.folder, os.environ)
             else:
-                await self._message(await self.with_files(text))
+                await self._take(text)
         except StoreError:
             raise
         except HermesError as error:
@@ -306,6 +307,15 @@ class Chat:
         found = await attached(text, self.folder, redact, private=private, workspaces=workspaces, sight=sight)
         self._note(found.notes)
         return found.content
+
+    async def _take(self, text: str) -> None:
+        """Send a line as a message. Ctrl+C may be pressed before it has arrived."""
+        self.taking = True
+        try:
+            await self._message(await self.with_files(text))
+        finally:
+            self.taking = False
+            self.stops.taken()
 
     async def _message(self, said: Content) -> None:
         words = plain_text(said)

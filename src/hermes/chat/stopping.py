@@ -32,6 +32,7 @@ class Stopping:
     def __init__(self, chat: Chat) -> None:
         self.asked = ""
         self.twice = TWICE
+        self.early = False  # whether the turn is to stop that begins with the line which is being taken
         self._chat = chat
         self._interrupted_at = -math.inf
 
@@ -46,20 +47,32 @@ class Stopping:
         self._interrupted_at = now
         running = len(chat.running())
         going = f"; {running} tasks go on (/agents shows them, /stop stops them)" if running else ""
-        if chat.session is not None and chat.session.interrupt():
+        if self._turn_stopped():
             chat.screen.note(f"⏹ turn interrupted{going}")
         else:
             chat.screen.note(f"no turn runs{going}. Ctrl+C again within {self.twice:g} s leaves")
+
+    def _turn_stopped(self) -> bool:
+        """Stop the turn that runs, or that begins with a line which is just being taken."""
+        session = self._chat.session
+        if session is not None and session.stop_turn():
+            return True
+        self.early = self.early or self._chat.taking
+        return self.early
+
+    def taken(self) -> None:
+        """A message is where it is to be read: stop the turn that it begins, where that was asked for meanwhile."""
+        early, self.early = self.early, False
+        if early and self._chat.session is not None:
+            self._chat.session.stop_turn()
 
     def interrupt_turn(self) -> None:
         """Stop the turn and no task."""
         chat = self._chat
         if chat.own.stop():
             return
-        if chat.session is not None and chat.session.interrupt():
+        if self._turn_stopped():
             chat.screen.note("⏹ turn interrupted")
-        elif chat.turn_runs:
-            chat.screen.note("the turn is only beginning: press it again")
 
     async def stop(self) -> None:
         """Stop the turn and every task, and report each."""

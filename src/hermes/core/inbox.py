@@ -66,7 +66,9 @@ class Inbox:
         self.closed = False
         self.keep: Callable[[ChildEnd], bool] | None = None  # takes an end that is not to be read yet
         self._turn: anyio.CancelScope | None = None
+        self._begun = False
         self._interrupt: str | None = None
+        self._early: str | None = None  # why the turn that begins next is not to go on
         self._changed: anyio.Event | None = None  # while somebody waits
 
     def _wake(self) -> None:
@@ -135,10 +137,20 @@ class Inbox:
         self._turn.cancel()
         return True
 
+    def interrupt_beginning(self, reason: str) -> bool:
+        """Cancel the turn that is about to begin, with the task or with what was said to it; False where none is."""
+        if self._turn is not None or self._begun and not (self.follow_ups or self.steers):
+            return False
+        self._early = reason
+        return True
+
     def begin_turn(self, scope: anyio.CancelScope) -> None:
         """The loop starts a turn that `interrupt` may cancel."""
         self._turn = scope
-        self._interrupt = None
+        self._begun = True
+        self._interrupt, self._early = self._early, None
+        if self._interrupt is not None:
+            scope.cancel()
 
     def end_turn(self) -> str | None:
         """The turn is over; returns why it was interrupted, if it was."""

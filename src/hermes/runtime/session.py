@@ -73,6 +73,11 @@ class Session:
         """Stop the turn that runs; children go on. False when none runs."""
         return self.task.inbox.interrupt(reason)
 
+    def stop_turn(self, reason: str = "interrupted by the user") -> bool:
+        """Stop the turn that runs, or the one that is about to begin; children go on. False when there is neither."""
+        inbox = self.task.inbox
+        return not self.task.ended and (inbox.interrupt(reason) or inbox.interrupt_beginning(reason))
+
     def composing(self, typing: bool) -> None:
         """Say whether a person is typing: ends of children wait up to two seconds for them."""
         if self.task.composing != typing:
