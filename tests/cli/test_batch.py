@@ -12,10 +12,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.cli.batch_cmd import BatchParts
 from hermes.cli.batch_group import batch
 from hermes.core.errors import HermesError, UsageError
-from tests.batch.fakes import Desk, FakeEngine, prompts
+from tests.batch.fakes import Desk, FakeEngine, answered, failed, prompts
 
 
 class Shell:
@@ -53,6 +54,34 @@ def test_the_two_documented_commands_one_after_the_other(shell: Shell) -> None:
     second = shell("run", f"--dataset_file={path}", "--batch_size=10", "--run_name=my_first_run", "--resume")
     assert exit_code(second) == 0 and "nothing is left to run" in second.stdout
     assert shell.engine.settings[0].model == "anthropic/claude-sonnet-4-6"
+
+
+def test_how_a_run_ended_as_json(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(3))
+    given = ("run", f"--dataset_file={path}", "--batch_size=10", "--run_name=first", "--json")
+    ended = shell(*given)
+    told = json.loads(ended.stdout)
+    assert exit_code(ended) == told["exit_code"] == 0 and told["state"] == "finished" and told["go_on"] == ""
+    assert (told["kept"], told["total"], told["statistics"]["kept"]) == (3, 3, 3)
+    assert "kept 3 rejected 0" in ended.stderr
+    known = json.loads(shell("status", "first", "--json").stdout)
+    assert known == {name: told[name] for name in known}
+    for flag in ("dry_run", "detach", "list_distributions"):
+        refused = shell(*given, f"--{flag}")
+        assert isinstance(refused.exception, UsageError) and f"--json and --{flag} exclude" in str(refused.exception)
+
+
+def test_a_run_that_left_something_says_in_json_how_to_go_on(shell: Shell) -> None:
+    path = shell.desk.dataset(prompts(2))
+
+    async def script(request: RolloutRequest) -> RolloutResult:
+        return failed("server_error") if request.prompt.endswith("1") else answered(request.prompt)
+
+    shell.engine.script = script
+    ended = shell("run", f"--dataset_file={path}", "--batch_size=10", "--run_name=first", "--json")
+    told = json.loads(ended.stdout)
+    assert exit_code(ended) == told["exit_code"] == 1 and told["state"] == "stopped"
+    assert told["go_on"] == "hermes batch run --run_name=first --resume" and told["failed"] == 1
 
 
 def test_dashes_values_apart_and_the_size_that_was_not_given(shell: Shell) -> None:

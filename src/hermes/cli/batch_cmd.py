@@ -20,6 +20,7 @@ from hermes.batch.accounts import NO_FAILURE, read_allowed
 from hermes.batch.dry import PriceOf, dry_run
 from hermes.batch.folder import RunFolder
 from hermes.batch.job import JobOptions, OpenEngine, run_job
+from hermes.batch.listing import run_state
 from hermes.batch.progress import BarDisplay, Display, LineDisplay, Tree
 from hermes.batch.run import DRAIN, StopSwitch
 from hermes.batch.settings import check_run_name
@@ -32,9 +33,10 @@ from hermes.cli.batch_flags import executor_options, routing_options, sampling_o
 from hermes.cli.batch_flags import flag as _flag
 from hermes.cli.batch_flags import option as _option
 from hermes.cli.options import GlobalOptions, listened, merged, options_of
+from hermes.cli.screens import print_json
 from hermes.cli.taped import refuse_tape_with, tape_options
 from hermes.config.endpoints import EFFORTS
-from hermes.core.codec import encode_json
+from hermes.core.codec import decode_json, encode_json
 from hermes.core.errors import UsageError
 
 __all__ = ["BatchParts", "data_dir_of", "run", "show"]
@@ -43,6 +45,12 @@ DATA = Path("data")
 #: Seconds between two drawings of the running rows.
 REDRAW = 0.25
 
+#: Flags with which a run does not end here, and where to look for JSON instead.
+_OTHER_JSON = {
+    "list_distributions": "hermes batch distributions --json prints them.",
+    "dry_run": "A dry run ends nothing; its estimate is for people.",
+    "detach": "hermes batch status NAME --json tells how one is.",
+}
 _EXAMPLES = """\b
 Examples:
   hermes batch run --dataset_file=prompts.jsonl --run_name=first --model=anthropic/claude-sonnet-4.6
@@ -125,6 +133,7 @@ def data_dir_of(context: click.Context) -> Path:
 @_flag("dry_run", help="Estimate tokens and cost, and end.")
 @_flag("detach", help="Work in the background; the words go to data/NAME/run.log.")
 @_flag("list_distributions", help="Print the distributions and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print how it ended as one JSON object; the words go to stderr.")
 @tape_options
 @click.pass_context
 def run(context: click.Context, /, **given: Any) -> int:
@@ -134,6 +143,10 @@ def run(context: click.Context, /, **given: Any) -> int:
     failed.jsonl and statistics.json are made at the end. Exit code: 0 if nothing failed or is pending, 1 if something
     did, 2 for wrong usage, 75 if waiting helps, 130 after Ctrl+C.
     """
+    as_json = given.pop("as_json")
+    for name, instead in _OTHER_JSON.items() if as_json else ():
+        if given[name]:
+            raise UsageError(f"--json and --{name} exclude each other: it prints how a run ended. {instead}")
     if given.pop("list_distributions"):
         for line in distribution_lines(known_tables(options_of(context), None)):
             click.echo(line)
@@ -153,7 +166,20 @@ def run(context: click.Context, /, **given: Any) -> int:
         return run_detached(RunFolder(parts.data_dir, name), without_detach(command_line()))
     if not options.resume and options.given["batch_size"] is None:
         click.echo("--batch_size is not given: 10 rows in a batch file", err=True)
-    return anyio.run(_run, options, parts)
+    code = anyio.run(_run, options, parts, as_json)
+    if as_json:
+        print_json(_ended(RunFolder(parts.data_dir, str(options.given["run_name"])), code))
+    return code
+
+
+def _ended(folder: RunFolder, code: int) -> dict[str, Any]:
+    """How a run ended, as `hermes batch status` tells it, with its statistics; None where it was stopped at once."""
+    state = msgspec.structs.asdict(run_state(folder))
+    path = folder.path / "statistics.json"
+    whole = state["exit_code"] is not None and path.exists()
+    go_on = resume_command(folder.run_name) if state["pending"] or state["failed"] else ""
+    statistics = decode_json(path.read_bytes()) if whole else None
+    return {**state, "exit_code": code, "go_on": go_on, "statistics": statistics}
 
 
 def _options(given: dict[str, Any], globals_: GlobalOptions) -> JobOptions:
@@ -198,7 +224,7 @@ def _ordinary_parts(globals_: GlobalOptions, record: str, replay: str) -> BatchP
     )
 
 
-async def _run(options: JobOptions, parts: BatchParts) -> int:
+async def _run(options: JobOptions, parts: BatchParts, as_json: bool) -> int:
     terminal = sys.stderr.isatty()
     display = _display(terminal, parts.tree)
     parts.announce(display.note)
@@ -213,7 +239,7 @@ async def _run(options: JobOptions, parts: BatchParts) -> int:
                 options,
                 open_engine=parts.open_engine,
                 display=display,
-                say=lambda line: click.echo(printable(line)),
+                say=lambda line: click.echo(printable(line), err=as_json),
                 switch=switch,
                 data_dir=parts.data_dir,
                 ask=(lambda why: _ask(display, why)) if terminal and sys.stdin.isatty() else None,
