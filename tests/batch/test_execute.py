@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 import pytest
 
@@ -18,13 +19,16 @@ from hermes.batch.attempt import Attempts
 from hermes.batch.execute import RuntimeEngine
 from hermes.batch.folder import RunFolder
 from hermes.batch.identity import session_name
-from hermes.batch.record import Head
-from hermes.batch.rollout import RolloutRequest
+from hermes.batch.index import RecordIndex
+from hermes.batch.output import RecordWriter
+from hermes.batch.record import Head, Record
+from hermes.batch.rollout import RolloutRequest, RolloutResult
 from hermes.batch.settings import BatchSettings
 from hermes.batch.workplace import Workplace
 from hermes.compose import Assembly, Parts, open_runtime
 from hermes.config import find_home, load
 from hermes.core.clock import NO_HOLD, SystemClock
+from hermes.core.errors import OperatorError
 from hermes.core.events import Envelope
 from hermes.core.messages import Assistant, ToolResult, User, plain_text
 from hermes.core.model import Model
@@ -113,6 +117,47 @@ async def test_what_a_written_up_rollout_leaves_on_the_disk_goes_while_others_ru
     assert engine.ended == ["k0", "k1"]
     assert [path.name for path in folder.state.iterdir()] == [session_name("k2", 1)]
     assert len(list(folder.workspaces.iterdir())) == (3 if keep else 1)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+async def test_empty_workspaces_are_made_for_many_rows_at_once(tmp_path: Path, keep: bool) -> None:
+    folder = RunFolder(tmp_path, "r")
+    left = folder.workspace(1, 0)
+    left.mkdir(parents=True)
+    (left / "of an earlier process").touch()
+    workplace = Workplace(folder, BatchSettings(dataset_file="p.jsonl", run_name="r", keep_workspaces=keep))
+    await anyio.to_thread.run_sync(workplace.make_ready, [(number, 0) for number in range(3)])
+    made = {path.name for path in folder.workspaces.iterdir()}
+    assert made == ({"1-0"} if keep else {"0-0", "1-0", "2-0"})
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "file").touch()
+    for number, cwd in ((0, None), (1, None), (2, str(tmp_path / "source"))):
+        request = RolloutRequest(key=f"k{number}", index=number, prompt="p", cwd=cwd)
+        entered = await workplace.enter(request, ())
+        assert entered.workspace == str(folder.workspace(number, 0)) and entered.borrows == ()
+        assert os.listdir(entered.workspace) == ([] if cwd is None else ["file"])
+    (folder.workspace(0, 0) / "of the first attempt").touch()
+    again = await workplace.enter(RolloutRequest(key="k0", index=0, prompt="p", attempt=2), ())
+    assert os.listdir(again.workspace) == [], "an attempt finds what the one before it left"
+
+
+async def test_a_record_counts_although_its_row_could_not_be_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "r")
+    folder.batch_path(0).mkdir(parents=True)  # no row can be written where a directory stands
+    settled: list[str] = []
+    index = RecordIndex()
+    writer = RecordWriter(
+        folder, index, offered=(), batch_size=10, settled=lambda head, _: settled.append(head.key), redact=bytes
+    )
+    head = Head(key="k", index=0, outcome="finished")
+    record = Record(head=head, source={"prompt": "p"}, toolsets=(), result=RolloutResult(state="completed"))
+    await writer.add(record)
+    writer.close()
+    await writer.run()
+    assert writer.broken is not None and settled == []
+    assert index.before(head) is not None and index.size == folder.records_path.stat().st_size > 0
+    with pytest.raises(OperatorError):
+        await writer.add(record)
 
 
 async def test_a_row_with_an_image_runs_in_its_container_and_nowhere_else(

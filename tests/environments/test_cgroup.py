@@ -33,6 +33,19 @@ def test_an_empty_group_serves_the_next_task_and_one_with_processes_does_not(tmp
     assert third is not None and third not in (first, second)
 
 
+def test_a_group_in_which_something_still_dies_serves_a_later_task(tmp_path: Path) -> None:
+    pool = _pool(tmp_path)
+    group = pool.take()
+    assert group is not None
+    door = group.folders[0] / "cgroup.procs"
+    door.write_text("4711\n")
+    pool.give(group)
+    other = pool.take()
+    assert other is not None and other is not group
+    door.write_text("")
+    assert pool.take() is group
+
+
 def test_a_closed_pool_leaves_no_group(tmp_path: Path) -> None:
     pool = _pool(tmp_path)
     group = pool.take()
@@ -63,6 +76,18 @@ def test_a_directory_of_path_that_comes_or_goes_is_noticed(tmp_path: Path) -> No
     assert seen() == [str(tools)]
     tools.rmdir()
     assert seen() == []
+
+
+def test_directories_of_path_are_not_looked_for_again_within_a_moment(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    chains, looks_again = Toolchains(rest=3600.0), Toolchains()
+    for number in range(2):
+        found = chains.mounts(str(tools), "/nowhere", "/elsewhere")
+        assert [mount.inside for mount in found] == [str(tools)]
+        assert bool(looks_again.mounts(str(tools), "/nowhere", "/elsewhere")) is (number == 0)
+        if not number:
+            tools.rmdir()
 
 
 def test_the_interpreter_behind_an_environment_is_seen_with_it(tmp_path: Path) -> None:
