@@ -272,3 +272,5 @@ def test_many_denials_are_named_with_their_setting(calls: int, denied: int, says
     note = denied_note(calls, denied)
     assert bool(note) is says
     assert not says or "--allow-host-commands" in note and f"({denied} of {calls})" in note
+    tiny = denied_note(calls, denied, only_looks=True)
+    assert bool(tiny) is says and "--allow-host-commands" not in tiny, "no setting would help it"

@@ -34,6 +34,7 @@ from hermes.core.errors import HermesError, OperatorError
 from hermes.core.events import SCHEMA, Envelope, StreamRestarted, TextDeltaEvent, TurnStarted
 from hermes.core.messages import Content, Text, Usage
 from hermes.core.result import TaskResult
+from hermes.credentials import is_embedded
 from hermes.delegation.report import workspace_line
 from hermes.runtime.denials import Denials, denied_note
 from hermes.runtime.rows import stored_spec
@@ -267,7 +268,8 @@ class OneShot:
             output.note(f"note: {result.note}")
         if result.truncated and code == 0:
             output.note("note: the answer is incomplete, a limit was reached", always=True)
-        denied = denied_note(self._denials.calls, self._denials.denied)
+        tiny = self._assembly is not None and is_embedded(self._assembly.endpoint.model)
+        denied = denied_note(self._denials.calls, self._denials.denied, only_looks=tiny)
         if denied:
             output.note(f"note: {denied}", always=True)
         if self._session_id:

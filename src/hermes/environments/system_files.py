@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from pathlib import Path
 from hermes.environments.bounded import Mount
 from hermes.environments.trees import copy_tree
 
-__all__ = ["system_etc", "system_links", "system_mounts"]
+__all__ = ["leave_secrets_out", "system_etc", "system_links", "system_mounts"]
 
 #: What of the system is seen, where it exists. All of it is read-only.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap")
@@ -30,6 +32,10 @@ _ETC = """
 """.split()
 #: Days after which a copy that nobody used is removed.
 _KEPT = 7
+#: A password or token in an address, a private key.
+_SECRET = re.compile(rb"://(?:[^\s/:@]*:[^\s/:@$<{]+|[^\s/:@$<{]{12,})@|-----BEGIN [A-Z ]*PRIVATE KEY-----")
+#: Goes up when the rules change by which files are left out.
+_RULES = 2
 
 
 def system_mounts() -> list[Mount]:
@@ -50,7 +56,7 @@ def system_etc(cache: Path) -> Path:
     """A copy of what is seen of /etc, made below `cache` where it is new (blocking). Raises OSError."""
     found = [(name, os.path.realpath(f"/etc/{name}")) for name in _ETC]  # resolv.conf often leads out of /etc
     there = [(name, real, os.stat(real).st_mtime_ns) for name, real in found if os.path.exists(real)]
-    version = hashlib.sha256(repr(there).encode()).hexdigest()[:16]
+    version = hashlib.sha256(repr((_RULES, there)).encode()).hexdigest()[:16]
     target = cache / version
     if not target.is_dir():
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -58,6 +64,7 @@ def system_etc(cache: Path) -> Path:
         try:
             for name, real, _ in there:
                 _copy(real, building / name)
+            leave_secrets_out(building)
             building.chmod(0o755)
             try:
                 building.rename(target)
@@ -72,6 +79,17 @@ def system_etc(cache: Path) -> Path:
             if other != target and other.stat().st_mtime < time.time() - _KEPT * 86_400:
                 shutil.rmtree(other, ignore_errors=True)
     return target
+
+
+def leave_secrets_out(folder: Path) -> None:
+    """Remove files that are not for everybody's eyes, which root may read as well, and settings that hold a key: pip's
+    may name an index with its password (blocking). Raises OSError."""
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            continue
+        if not status.st_mode & stat.S_IROTH or _SECRET.search(path.read_bytes()):
+            path.unlink()
 
 
 def _copy(source: str, target: Path) -> None:

@@ -12,14 +12,18 @@ __all__ = ["MANY", "Denials", "denied_note"]
 MANY = 0.2
 
 
-def denied_note(calls: int, denied: int) -> str:
-    """The sentence for the end of a run; empty when at most a fifth of its calls were denied."""
+def denied_note(calls: int, denied: int, *, only_looks: bool = False) -> str:
+    """The sentence for the end of a run; empty when at most a fifth of its calls were denied.
+
+    `only_looks` says that its model may only run what reads, whatever the settings."""
     if not calls or denied / calls <= MANY:
         return ""
+    counted = f"{100 * denied / calls:.0f} % of the tool calls were denied ({denied} of {calls})."
+    if only_looks:
+        return f"{counted} The tiny local model may only look around (ls, cat, grep, …); take another one for work."
     return (
-        f"{100 * denied / calls:.0f} % of the tool calls were denied ({denied} of {calls}). A sandbox needs no answers "
-        "(terminal.backend, hermes doctor says what it lacks); approvals.rules allows by name; --allow-host-commands "
-        "runs all of them on this machine."
+        f"{counted} A sandbox needs no answers (terminal.backend, hermes doctor says what it lacks); approvals.rules "
+        "allows by name; --allow-host-commands runs all of them on this machine."
     )
 
 
