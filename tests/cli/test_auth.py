@@ -150,6 +150,12 @@ def test_order_and_removal_by_number_id_and_label(hermes: Hermes, two: Path) -> 
     assert hermes("auth", "priority", "openrouter", "first", "8").code == 0
     rows = listed(hermes)
     assert [row["label"] for row in rows] == ["second", "first"]
+    told = hermes("auth", "priority", "openrouter", "first", str(rows[0]["priority"]))
+    assert told.out == f"first of openrouter has priority {rows[0]['priority']}, now #1\n"
+    assert [row["label"] for row in listed(hermes)] == ["first", "second"], "of equal ones the one placed last"
+    told = hermes("auth", "priority", "openrouter", "first", str(rows[0]["priority"]))
+    assert told.out.endswith("now #1\n")
+    assert hermes("auth", "priority", "openrouter", "first", "8").out.endswith("now #2\n")
     assert hermes("auth", "remove", "openrouter", "#1").code == 0
     assert hermes("auth", "remove", "openrouter", str(rows[1]["id"])).code == 0
     assert listed(hermes) == []

@@ -279,7 +279,9 @@ def priority(context: click.Context, /, provider: str, target: str, number: int)
     home.prepare(home.run_dir)
     credential = Credential(id=row.id, label=row.label, secret=secret, provider=row.provider, source=row.source)
     set_priority(home.auth_file, credential, number)
-    click.echo(f"{row.label} of {row.provider} has priority {number}")
+    now = listed_rows(open_sources(options_of(context)), provider)
+    place = next((f", now #{each.number}" for each in now if (each.label, each.source) == (row.label, row.source)), "")
+    click.echo(f"{row.label} of {row.provider} has priority {number}{place}")
 
 
 def _asked(provider: str, what: str) -> str:

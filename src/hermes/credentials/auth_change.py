@@ -170,10 +170,18 @@ def clear_marks(path: Path, provider: str, names: Sequence[str]) -> int:
 
 
 def set_priority(path: Path, credential: Credential, priority: int) -> None:
-    """Give a key another place; the lowest number is used first. Raises as `add_entry`."""
+    """Give a key another place; the lowest number is used first, and of equal ones the one that was placed last. Raises
+    as `add_entry`."""
 
     def change(pool: dict[str, list[Any]]) -> None:
-        _entry(pool, credential)["priority"] = priority
+        entry = _entry(pool, credential)
+        entry["priority"] = priority
+        entries = pool[credential.provider]
+        equal = next(each for each in _maps(entries) if _priority(each) == priority)
+        if equal is not entry:
+            others = [each for each in entries if each is not entry]
+            place = next(at for at, each in enumerate(others) if each is equal)
+            entries[:] = [*others[:place], entry, *others[place:]]
 
     _changed(path, change)
 
