@@ -158,7 +158,8 @@ class Tending:
         self._note_work(run)
         ended = self._board.run(run.id).outcome or outcome
         why = f" ({error[:200]})" if error and ended == outcome else ""
-        self._say(f"{run.card_id}: {ended}{why}, now {released.card.status}")
+        status = released.card.status
+        self._say(f"{run.card_id}: {ended}{why}{'' if ended == status else f', now {status}'}")
         if error.startswith("workspace missing") and released.card.status in ("ready", "review"):
             self._set_aside(run.card_id, error)
         return released

@@ -29,6 +29,9 @@ Durability = Literal["process", "power"]
 
 _ADVICE = "what was committed is safe; unfinished tasks go on after a restart"
 
+#: Seconds for which another process may be in the middle of writing a file that is looked at.
+_WRITTEN_SECONDS = 10.0
+
 # Short waits inside SQLite, so that a thread told to stop is not caught in them for the whole limit.
 _POLL = 0.1
 
@@ -68,7 +71,7 @@ def refuse_foreign(path: Path, migrations: Sized = MIGRATIONS, *, application: i
 
     Raises:
         StoreError: it is something else; the file is untouched.
-        OSError: it cannot be read.
+        sqlite3.Error: it is damaged. OSError: it cannot be read.
     """
     try:
         if not path.stat().st_size:
@@ -97,16 +100,25 @@ def refuse_foreign(path: Path, migrations: Sized = MIGRATIONS, *, application: i
 
 
 def _header(path: Path) -> tuple[int, int]:
-    """Application id and layout in a file's header; (0, 0) where it is no database."""
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-    try:
-        return db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_NOTADB:
-            raise
-        return 0, 0
-    finally:
-        db.close()
+    """Application id and layout in a file's header; (0, 0) where it is no database.
+
+    While another process writes its pages, the header may already count some that are not there yet: then it is read
+    again. Raises `sqlite3.Error`: it is damaged.
+    """
+    until = time.monotonic() + _WRITTEN_SECONDS
+    while True:
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        try:
+            return db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            code = error.sqlite_errorcode & 0xFF
+            if code == sqlite3.SQLITE_NOTADB:
+                return 0, 0
+            if code != sqlite3.SQLITE_CORRUPT or time.monotonic() >= until:
+                raise
+        finally:
+            db.close()
+        time.sleep(0.005)
 
 
 def make_private(path: Path) -> None:
