@@ -198,6 +198,7 @@ def _remember(cache: Path, mark: str) -> None:
     part = cache.with_name(f"{cache.name}.{os.getpid()}")
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
+        part.touch(mode=0o600)
         part.write_text(mark, encoding="utf-8")
         part.replace(cache)
     except OSError:  # the check is only repeated next time
