@@ -24,6 +24,7 @@ from hermes.batch.workspace import WorkspaceError
 from hermes.core.clock import NO_HOLD, Hold
 from hermes.core.errors import OperatorError
 from hermes.core.messages import Assistant
+from hermes.core.names import did_you_mean
 
 __all__ = ["Attempts", "failure", "outcome", "write_up"]
 
@@ -67,7 +68,9 @@ class Attempts:
     async def run(self, item: Item, draw: Draw, report: Callable[[str], None]) -> RolloutResult:
         """Run one item; failures come back as results."""
         if draw.missing and not draw.toolsets:
-            return failure("environment_unavailable", f"no such toolset here: {', '.join(draw.missing)}")
+            near = did_you_mean(draw.missing[0], self._engine.toolsets)
+            missing = f"no such toolset here: {', '.join(draw.missing)}"
+            return failure("environment_unavailable", f"{missing}.{near}" if near else missing)
         request = RolloutRequest(
             key=item.key,
             index=item.index,

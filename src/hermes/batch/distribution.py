@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from hermes.core.errors import UsageError
+from hermes.core.names import did_you_mean
 
 __all__ = ["DISTRIBUTIONS", "Distribution", "Draw", "choose", "distribution", "table_of"]
 
@@ -70,9 +71,10 @@ def table_of(name: str, more: Mapping[str, Mapping[str, float]]) -> dict[str, fl
     """
     table = more.get(name) or DISTRIBUTIONS.get(name)
     if table is None:
-        known = ", ".join(dict.fromkeys([*more, *DISTRIBUTIONS]))
+        known = dict.fromkeys([*more, *DISTRIBUTIONS])
         raise UsageError(
-            f"unknown distribution {name!r}. There are: {known}; or name a .yaml file with one of your own."
+            f"unknown distribution {name!r}.{did_you_mean(name, known)} There are: {', '.join(known)}; or name a .yaml "
+            "file with one of your own."
         )
     return dict(table)
 

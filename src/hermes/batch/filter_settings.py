@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from hermes.core.errors import UsageError
+from hermes.core.names import did_you_mean
 
 __all__ = ["DEFAULT_FILTERS", "FILTERS", "FilterSettings", "filter_settings"]
 
@@ -48,7 +49,8 @@ def filter_settings(names: Iterable[str], max_tokens: int | None = None) -> Filt
         for item in more:
             if item not in FILTERS:
                 raise UsageError(
-                    f"unknown filter {item!r}. There are: {', '.join([*FILTERS, 'default', 'all', 'none'])}."
+                    f"unknown filter {item!r}.{did_you_mean(item, FILTERS)} There are: "
+                    f"{', '.join([*FILTERS, 'default', 'all', 'none'])}."
                 )
             if item not in chosen:
                 chosen.append(item)

@@ -13,6 +13,7 @@ from hermes.chat.render import printable
 from hermes.cli.options import home_of
 from hermes.cli.screens import print_json, rows
 from hermes.core.errors import UsageError
+from hermes.core.names import did_you_mean
 from hermes.delegation.agent_types import AgentCatalog, AgentType, agent_folders, load_agents
 
 __all__ = ["agents"]
@@ -57,7 +58,8 @@ def show(context: click.Context, /, name: str, as_json: bool) -> None:
     agent = catalog.types.get(name)
     if agent is None:
         why = next((f" {note}" for note in catalog.notes if f"/{name}.md:" in note), "")
-        raise UsageError(f"there is no agent type {name!r}. Known: {', '.join(catalog.types) or 'none'}.{why}")
+        known = ", ".join(catalog.types) or "none"
+        raise UsageError(f"there is no agent type {name!r}.{did_you_mean(name, catalog.types)} Known: {known}.{why}")
     if as_json:
         print_json(_plain(agent))
         return

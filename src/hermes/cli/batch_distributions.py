@@ -14,6 +14,7 @@ from hermes.cli.options import GlobalOptions, options_of
 from hermes.config import find_home
 from hermes.core.codec import encode_json
 from hermes.core.errors import UsageError
+from hermes.core.names import did_you_mean
 from hermes.core.toolsets import KNOWN_TOOLSETS
 
 __all__ = ["distribution_lines", "distributions", "known_tables"]
@@ -36,7 +37,8 @@ def known_tables(options: GlobalOptions, given: str | None) -> dict[str, dict[st
             )
         wanted = name or next(iter(found))
         if wanted not in found:
-            raise UsageError(f"{path} holds no distribution {wanted!r}. There are: {', '.join(found)}.")
+            hint = did_you_mean(wanted, found)
+            raise UsageError(f"{path} holds no distribution {wanted!r}.{hint} There are: {', '.join(found)}.")
         tables[given] = found[wanted]
     return tables
 

@@ -24,6 +24,7 @@ from hermes.config.reference import plain, shown
 from hermes.config.schema import FIELDS, KNOWN_UNUSED, SECTIONS
 from hermes.config.values import Misfit, convert_value, nearest_key, substitute
 from hermes.core.errors import HermesError, OperatorError, UsageError
+from hermes.core.names import did_you_mean
 from hermes.credentials import mask
 from hermes.runtime.modes import mode_rows
 
@@ -63,7 +64,8 @@ def show(context: click.Context, /, section: str, as_json: bool) -> None:
         sections = sorted({entry.key.partition(".")[0] for entry in table})
         table = [entry for entry in table if f"{entry.key}.".startswith(f"{section}.")]
         if not table:
-            raise UsageError(f"there is no section {section!r}. There are: {', '.join(sections)}.")
+            hint = did_you_mean(section, sections)
+            raise UsageError(f"there is no section {section!r}.{hint} There are: {', '.join(sections)}.")
     problems = [problem for problem in sources.loaded.problems if problem.level != "note"]
     if as_json:
         print_json({"home": sources.loaded.home.path, "settings": table, "problems": problems})

@@ -12,6 +12,7 @@ from hermes.cli.screens import print_json, rows
 from hermes.config import Loaded
 from hermes.config.edit import set_value, unset_value
 from hermes.core.errors import UsageError
+from hermes.core.names import did_you_mean
 from hermes.credentials import MissingKey
 
 __all__ = ["fallback"]
@@ -143,6 +144,7 @@ def _remove(context: click.Context, target: str) -> None:
         places = [int(target) - 1]
     if not places:
         known = ", ".join(f"{number} {entry.get('model', '')}" for number, entry in enumerate(entries, 1)) or "none"
-        raise UsageError(f"there is no fallback {target!r}. There are: {known}.")
+        hint = did_you_mean(target, [str(entry.get("model", "")) for entry in entries])
+        raise UsageError(f"there is no fallback {target!r}.{hint} There are: {known}.")
     _store(loaded, [entry for place, entry in enumerate(entries) if place not in places])
     click.echo(f"removed {target}")

@@ -16,6 +16,7 @@ from hermes.cli.screens import print_json, rows
 from hermes.config import Loaded
 from hermes.config.edit import set_value
 from hermes.core.errors import HermesError, UsageError
+from hermes.core.names import did_you_mean
 from hermes.core.toolsets import COMPOSITES, KNOWN_TOOLSETS, configured_toolsets
 
 __all__ = ["enabled_toolsets", "tools"]
@@ -60,7 +61,8 @@ def enabled_toolsets(loaded: Loaded, platform: str = "cli") -> tuple[str, ...]:
 def _checked(loaded: Loaded, platform: str) -> None:
     known = ["cli", *(name for name in loaded.settings.platform_toolsets if name != "cli")]
     if platform not in known:
-        raise UsageError(f"Unknown platform '{platform}'. Known: {', '.join(known)}.")
+        hint = did_you_mean(platform, known)
+        raise UsageError(f"Unknown platform '{platform}'.{hint} Known: {', '.join(known)}.")
 
 
 def _print_list(context: click.Context, platform: str, as_json: bool) -> None:
@@ -124,7 +126,8 @@ def _sort(names: Iterable[str]) -> tuple[list[str], list[str]]:
         elif name in _KNOWN or name in COMPOSITES or name in _EVERYTHING:
             known.append(name)
         else:
-            errors.append(f"Unknown toolset '{name}'")
+            hint = did_you_mean(name, (*_KNOWN, *COMPOSITES))
+            errors.append(f"Unknown toolset '{name}'{f'.{hint}' if hint else ''}")
     return known, errors
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from hermes.core.names import did_you_mean
 from hermes.core.tools import Tool, ToolEnv, Toolset
 
 __all__ = [
@@ -179,7 +180,8 @@ class ToolsetRegistry:
             elif name in _KNOWN:
                 notes.append(f"toolset '{name}' is not in this release and was left out")
             else:
-                notes.append(f"unknown toolset '{name}' was left out; known: {', '.join(self._toolsets)}")
+                hint = did_you_mean(name, (*self._toolsets, *COMPOSITES))
+                notes.append(f"unknown toolset '{name}' was left out.{hint} Known: {', '.join(self._toolsets)}")
         return Selection(tuple(chosen), tuple(notes))
 
     def tool_names(self, names: Iterable[str]) -> tuple[str, ...]:
