@@ -39,11 +39,13 @@ Rest = Callable[["Outcome"], Awaitable[bool]]
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is. `interactive`: a failed turn or a limit does not end it, a person can go on."""
+    """What an agent is. `interactive`: a failed turn or a limit does not end it, a person can go on. `interruptible`:
+    its turn can be stopped by its inbox; for a task that can only be stopped as a whole nothing is held ready."""
 
     scope: TaskScope
     turn: TurnSettings
     interactive: bool = False
+    interruptible: bool = True
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +61,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
 
 
+#: Of a turn in which nothing was due.
+_AT_REST = Outcome(state="completed")
+
+
 class Agent:
     """One agent bound to its parts. `run` may be entered once."""
+
+    __slots__ = (
+        "_budget", "_calls", "_continued", "_emit", "_empty", "_history", "_inbox", "_now", "_rest", "_spec",
+        "_stalled", "_turns",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -96,23 +107,31 @@ class Agent:
 
     async def run(self) -> Outcome:
         """Work until the task is at rest and `rest` says that nothing more will come."""
-        last = Outcome(state="completed")
+        last = _AT_REST
         while True:
-            with anyio.CancelScope() as scope:
-                self._inbox.begin_turn(scope)
-                try:
-                    last = await self._until_rest() or Outcome(state="completed", text=self._final_text())
-                finally:
-                    interrupted = self._inbox.end_turn()
-            if scope.cancelled_caught:  # an interrupt that came too late cancels nothing
-                await self._note_interrupt(interrupted or "interrupted")
-                last = Outcome(state="cancelled", text=self._final_text(), error=interrupted or "interrupted")
+            if self._spec.interruptible:
+                last = await self._interruptible(last)
+            else:
+                last = await self._until_rest() or Outcome(state="completed", text=self._final_text())
             self._stalled = last.state != "completed"
             if last.state != "completed" and not self._spec.interactive:
                 return last
             self._emit(TaskPhase(phase="idle", detail=last.error))
             if not await self._rest(last):
                 return last
+
+    async def _interruptible(self, last: Outcome) -> Outcome:
+        """Take turns until nothing is due, or the inbox stops them."""
+        with anyio.CancelScope() as scope:
+            self._inbox.begin_turn(scope)
+            try:
+                last = await self._until_rest() or Outcome(state="completed", text=self._final_text())
+            finally:
+                interrupted = self._inbox.end_turn()
+        if scope.cancelled_caught:  # an interrupt that came too late cancels nothing
+            await self._note_interrupt(interrupted or "interrupted")
+            last = Outcome(state="cancelled", text=self._final_text(), error=interrupted or "interrupted")
+        return last
 
     async def _until_rest(self) -> Outcome | None:
         """Take turns until nothing is due; an Outcome where that ended early.
@@ -244,19 +263,18 @@ class Agent:
         entries: list[Entry] = []
         receipts: list[str] = []
         if at_rest and inbox.follow_ups:
-            message = inbox.follow_ups.pop(0)
+            message = inbox.next_follow_up()
             entries.append(User(content=message.content, source=message.source, at=now))
             receipts.append(message.receipt)
             self._budget.new_exchange()
-        for steer in inbox.steers:
+        for steer in inbox.take_steers():
             entries.append(Steer(text=steer.text, receipt=steer.receipt, sender=steer.sender, at=now))
             receipts.append(steer.receipt)
-        inbox.steers = []
-        ends, inbox.ends = inbox.ends, []
+        ends = inbox.take_ends()
         if ends:
             tasks = tuple(end.task_id for end in ends)
             entries.append(Notice(kind="children", text="\n\n".join(end.text for end in ends), tasks=tasks, at=now))
-        remarks, inbox.remarks = inbox.remarks, []
+        remarks = inbox.take_remarks()
         entries.extend(Notice(kind=remark.kind, text=remark.text, refs=remark.refs, at=now) for remark in remarks)
         entries.extend(self._turns.take_warnings())
         if entries:

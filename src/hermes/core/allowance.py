@@ -48,6 +48,8 @@ class _Tightest(msgspec.Struct, frozen=True):
 class Allowance:
     """Grants the model calls of one task. `budget` is the task's, `profile` its model's."""
 
+    __slots__ = ("_budget", "_profile", "_widened")
+
     def __init__(self, budget: Budget, profile: ModelProfile) -> None:
         self._budget = budget
         self._profile = profile

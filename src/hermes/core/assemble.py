@@ -9,7 +9,7 @@ import msgspec
 
 from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import ModelError
-from hermes.core.messages import Assistant, ToolCall, Usage
+from hermes.core.messages import NOTHING, Assistant, ToolCall, Usage
 from hermes.core.model import (
     CallArguments,
     CallStarted,
@@ -53,8 +53,10 @@ def parse_arguments(raw: str) -> tuple[dict[str, Any], str]:
 class Assembler:
     """Collects the deltas of one reply. `push` each delta, then `finish`."""
 
+    __slots__ = ("_calls", "_data", "_stop", "_text", "_thinking", "_usage", "attempts", "lost")
+
     def __init__(self) -> None:
-        self.lost = Usage()
+        self.lost = NOTHING
         self.attempts = 1
         self._reset()
 

@@ -7,7 +7,7 @@ history stays in the journal; training rows come from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -102,6 +102,19 @@ class History:
     `restored` brings what the store knew: entries from the segment's start, results and marks of open calls.
     """
 
+    __slots__ = (
+        "_all",
+        "_began",
+        "_first",
+        "_journal",
+        "_next",
+        "_places",
+        "_results",
+        "_segment",
+        "_shown",
+        "revision",
+    )
+
     def __init__(
         self,
         journal: Journal,
@@ -113,15 +126,24 @@ class History:
     ) -> None:
         self._journal = journal
         self._segment = segment
-        self._entries: list[tuple[int, Entry]] = list(entries)
-        self._all: list[Entry] = [entry for _, entry in self._entries]
-        self._shown = self._all  # the entries of `_entries`; one list with `_all` until a segment shows less
+        numbered = list(entries)
+        self._all: list[Entry] = [entry for _, entry in numbered]
+        self._shown = self._all  # what the segment shows; one list with `_all` until a segment shows less
         self.revision = 0  # grows with each change of what is shown
         # A summary stands before the tail that it protects, so the last entry need not have the highest position.
         start = segment.start if segment else 0
-        self._next = max((position + 1 for position, _ in self._entries), default=start)
-        self._results = dict(results or {})
-        self._began = frozenset(began)
+        self._next = max((position + 1 for position, _ in numbered), default=start)
+        self._first = start
+        self._places: list[int] | None = None
+        self._place([position for position, _ in numbered])
+        self._results = dict(results) if results else None  # of calls whose round has not ended
+        self._began: Collection[tuple[int, int]] = frozenset(began) or ()
+
+    def _place(self, positions: list[int]) -> None:
+        """Note the positions of what is shown. Mostly they follow each other and the first says it all."""
+        self._first = positions[0] if positions else self._next
+        follow = not positions or positions == list(range(positions[0], positions[0] + len(positions)))
+        self._places = None if follow else positions
 
     @property
     def segment(self) -> Segment:
@@ -158,15 +180,18 @@ class History:
 
     def behind(self, position: int) -> list[Entry]:
         """The entries that joined behind a position, the oldest first."""
-        entries = self._entries
-        first = len(entries)
-        while first and entries[first - 1][0] > position:
+        places = self._positions()
+        first = len(places)
+        while first and places[first - 1] > position:
             first -= 1
         return self._shown[first:]
 
+    def _positions(self) -> Sequence[int]:
+        return self._places if self._places is not None else range(self._first, self._first + len(self._shown))
+
     def positions(self) -> list[tuple[int, Entry]]:
         """The entries a request shows, with their positions."""
-        return list(self._entries)
+        return list(zip(self._positions(), self._shown, strict=True))
 
     def full(self) -> tuple[Entry, ...]:
         """Every entry of this life of the task, across segments."""
@@ -178,21 +203,22 @@ class History:
         tail: list[tuple[int, Entry]] = []
         if numbered and isinstance(numbered[0][1], Summary):
             upto = numbered[0][1].upto
-            tail = [item for item in self._entries if item[0] >= upto and not isinstance(item[1], Summary)]
+            tail = [item for item in self.positions() if item[0] >= upto and not isinstance(item[1], Summary)]
         self._segment = segment
-        self._entries = [*numbered[:1], *tail, *numbered[1:]] if tail else [*numbered]
+        shown = [*numbered[:1], *tail, *numbered[1:]]
         self._all.extend(entries)
-        self._shown = self._all if len(self._all) == len(numbered) else [entry for _, entry in self._entries]
+        self._shown = self._all if len(self._all) == len(numbered) else [entry for _, entry in shown]
+        self._place([position for position, _ in shown])
         self.revision += 1
         return self._journal.segment(segment, numbered)
 
     def renew(self, tools: tuple[ToolSpec, ...], at: float) -> Pending:
         """Start a segment with other tools, or for another model, that shows everything the last one did: its first
         entry repeats the summary that was shown, an empty one where there was none."""
-        old, first = self.segment, self._entries[0] if self._entries else (self._next, None)
-        kept = Summary(text="", upto=first[0], at=at)
-        if isinstance(first[1], Summary):
-            kept = msgspec.structs.replace(first[1], at=at)
+        old, first = self.segment, self._shown[0] if self._shown else None
+        kept = Summary(text="", upto=self._positions()[0] if self._shown else self._next, at=at)
+        if isinstance(first, Summary):
+            kept = msgspec.structs.replace(first, at=at)
         new = msgspec.structs.replace(old, number=old.number + 1, start=self._next, tools=tools)
         return self.begin(new, (kept,))
 
@@ -206,9 +232,13 @@ class History:
             if isinstance(entry, Assistant):
                 if entry.calls:
                     started.extend([(position, index, call.name) for index, call in enumerate(entry.calls)])
-            elif isinstance(entry, ToolResult):
+            elif self._results is not None and isinstance(entry, ToolResult):
                 self._results.pop((entry.position, entry.index), None)
-        self._entries.extend(numbered)
+                self._results = self._results or None
+        if self._places is not None:
+            self._places.extend([position for position, _ in numbered])
+        elif not self._shown:
+            self._first = numbered[0][0] if numbered else self._first
         self._all.extend(entries)
         if self._shown is not self._all:
             self._shown.extend(entries)
@@ -223,21 +253,26 @@ class History:
 
     def record(self, result: ToolResult, delivers: Sequence[str] = ()) -> Pending:
         """Keep the result of a call until all results of its turn enter the history together."""
+        if self._results is None:
+            self._results = {}
         self._results[(result.position, result.index)] = result
         return self._journal.call_ended(result, delivers)
 
     def open_calls(self) -> list[OpenCall]:
         """Calls of the newest assistant message that have no result in the history yet, in their order."""
-        for position, entry in reversed(self._entries):
+        shown = self._shown
+        for place in range(len(shown) - 1, -1, -1):
+            entry = shown[place]
             if isinstance(entry, ToolResult):
                 return []
             if isinstance(entry, Assistant):
+                position = self._first + place if self._places is None else self._places[place]
                 return [
                     OpenCall(
                         position=position,
                         index=index,
                         call=call,
-                        result=self._results.get((position, index)),
+                        result=self._results.get((position, index)) if self._results is not None else None,
                         began=(position, index) in self._began,
                     )
                     for index, call in enumerate(entry.calls)

@@ -11,7 +11,7 @@ Persistence is the supervisor's: it stores a message before it puts it here, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import msgspec
@@ -56,13 +56,19 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inbox:
-    """Queues of one task. Only the event loop's thread touches it."""
+    """Queues of one task. Only the event loop's thread touches it. A queue is made when something joins it: nearly all
+    of a thousand tasks get nothing in all their life."""
+
+    __slots__ = (
+        "_begun", "_changed", "_early", "_ends", "_follow_ups", "_interrupt", "_remarks", "_steers", "_turn", "closed",
+        "keep",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.steers: list[SteerMessage] = []
-        self.follow_ups: list[FollowUp] = []
-        self._ends: dict[str, ChildEnd] = {}  # by task: thousands may come and be collected at once
-        self.remarks: list[Remark] = []
+        self._steers: list[SteerMessage] | None = None
+        self._follow_ups: list[FollowUp] | None = None
+        self._ends: dict[str, ChildEnd] | None = None  # by task: thousands may come and be collected at once
+        self._remarks: list[Remark] | None = None
         self.closed = False
         self.keep: Callable[[ChildEnd], bool] | None = None  # takes an end that is not to be read yet
         self._turn: anyio.CancelScope | None = None
@@ -77,48 +83,83 @@ class Inbox:
             changed.set()
 
     @property
-    def ends(self) -> list[ChildEnd]:
-        """Ends of children that wait, in order of arrival."""
-        return list(self._ends.values())
+    def steers(self) -> Sequence[SteerMessage]:
+        """Corrections that wait."""
+        return self._steers or ()
 
-    @ends.setter
-    def ends(self, ends: list[ChildEnd]) -> None:
-        self._ends = {end.task_id: end for end in ends}
+    @property
+    def follow_ups(self) -> Sequence[FollowUp]:
+        """Next inputs that wait."""
+        return self._follow_ups or ()
+
+    @property
+    def remarks(self) -> Sequence[Remark]:
+        """Remarks that wait."""
+        return self._remarks or ()
+
+    @property
+    def ends(self) -> Sequence[ChildEnd]:
+        """Ends of children that wait, in order of arrival."""
+        return list(self._ends.values()) if self._ends else ()
+
+    def take_steers(self) -> Sequence[SteerMessage]:
+        """Take the corrections out."""
+        steers, self._steers = self._steers, None
+        return steers or ()
+
+    def next_follow_up(self) -> FollowUp:
+        """Take the next input out. Raises LookupError when none waits."""
+        if not self._follow_ups:
+            raise LookupError("no input waits")
+        return self._follow_ups.pop(0)
+
+    def take_ends(self) -> Sequence[ChildEnd]:
+        """Take the ends of children out."""
+        ends, self._ends = self._ends, None
+        return list(ends.values()) if ends else ()
+
+    def take_remarks(self) -> Sequence[Remark]:
+        """Take the remarks out."""
+        remarks, self._remarks = self._remarks, None
+        return remarks or ()
 
     @property
     def pending(self) -> bool:
         """Whether anything waits to be taken."""
-        return bool(self.steers or self.follow_ups or self._ends or self.remarks)
+        return bool(self._steers or self._follow_ups or self._ends or self._remarks)
 
     def holds(self, task_id: str) -> bool:
         """Whether the end of a child waits here."""
-        return task_id in self._ends
+        return self._ends is not None and task_id in self._ends
 
     def steer(self, message: SteerMessage) -> None:
         """Queue a correction."""
-        self.steers.append(message)
+        self._steers = [*self.steers, message]
         self._wake()
 
     def follow_up(self, message: FollowUp) -> None:
         """Queue a next input."""
-        self.follow_ups.append(message)
+        self._follow_ups = [*self.follow_ups, message]
         self._wake()
 
     def notify(self, end: ChildEnd, *, now: bool = False) -> None:
         """Queue the end of a child; with `now` also one that was kept back."""
         if not now and self.keep is not None and self.keep(end):
             return
+        if self._ends is None:
+            self._ends = {}
         self._ends[end.task_id] = end
         self._wake()
 
     def remark(self, remark: Remark) -> None:
         """Queue a remark. It is not stored: whoever makes it makes it again after a crash."""
-        self.remarks.append(remark)
+        self._remarks = [*self.remarks, remark]
         self._wake()
 
     def withdraw(self, task_id: str) -> None:
         """Take the end of a child back: somebody collected it."""
-        self._ends.pop(task_id, None)
+        if self._ends is not None:
+            self._ends.pop(task_id, None)
 
     def close(self) -> None:
         """Nothing more will come; a task at rest may end."""

@@ -7,7 +7,7 @@ stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -26,6 +26,8 @@ __all__ = ["CallRunner", "stopped_results"]
 
 #: Most characters of one result that enter the history; tools with more to say keep it in a file and name the path.
 MAX_RESULT_CHARS = 100_000
+#: What is noted of a call. One value for all: a thousand children with ten results each would keep as many.
+_SUCCEEDED, _FAILED = {"success": True}, {"success": False}
 #: Number of names in the answer to an unknown tool.
 _SHOWN_NAMES = 40
 
@@ -62,6 +64,8 @@ def _cut(output: ToolOutput) -> ToolOutput:
 class CallRunner:
     """Runs the calls of one task. `room` tells a tool how many tokens of context are left; `guard` makes the calls."""
 
+    __slots__ = ("_budget", "_clock", "_emit", "_guard", "_now", "_room", "_scope", "_tools")
+
     def __init__(
         self,
         *,
@@ -73,7 +77,7 @@ class CallRunner:
         room: Callable[[], int],
         guard: Guard | None = None,
     ) -> None:
-        self._tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self._tools = tools
         self._scope = scope
         self._budget = budget
         self._emit = emit
@@ -112,8 +116,15 @@ class CallRunner:
         """Results for a turn that was stopped: what ended stands, the rest says that it was stopped."""
         return stopped_results(calls, reason, self._now())
 
+    def _named(self, name: str) -> Tool | None:
+        """A tool by its name. A table of them would be the largest thing that a task holds."""
+        for tool in self._tools:
+            if tool.name == name:
+                return tool
+        return None
+
     def _is_interactive(self, call: OpenCall) -> bool:
-        tool = self._tools.get(call.call.name)
+        tool = self._named(call.call.name)
         return tool is not None and tool.interactive
 
     def _result(self, call: OpenCall, output: ToolOutput, *, invalid: bool = False) -> ToolResult:
@@ -121,7 +132,7 @@ class CallRunner:
 
     async def _run(self, call: OpenCall, history: History) -> ToolResult:
         asked = call.call
-        tool = self._tools.get(asked.name)
+        tool = self._named(asked.name)
         raw = asked.raw
         self._emit(
             ToolStarted(
@@ -164,7 +175,7 @@ class CallRunner:
     async def _output(self, tool: Tool | None, call: OpenCall) -> tuple[ToolOutput, bool]:
         """The output of one call, and whether the call itself was invalid."""
         if tool is None:
-            names = ", ".join(list(self._tools)[:_SHOWN_NAMES]) or "none"
+            names = ", ".join([tool.name for tool in self._tools[:_SHOWN_NAMES]]) or "none"
             return error_output(f"There is no tool named '{call.call.name}'. Tools you have: {names}."), True
         if call.call.invalid:
             return error_output(
@@ -191,7 +202,7 @@ class CallRunner:
 
     async def inner(self, outer: OpenCall, number: int, name: str, arguments: dict[str, Any]) -> ToolOutput:
         """Make the call `number` that a call makes itself. It counts as one, and only its cost is recorded."""
-        tool = self._tools.get(name)
+        tool = self._named(name)
         if tool is None or tool.interactive:
             return error_output(f"There is no tool named '{name}' for code.")
         if not self._budget.take_calls(1):
@@ -210,7 +221,7 @@ class CallRunner:
 
     def parameters(self) -> dict[str, tuple[str, ...]]:
         """The parameters of each tool, in their order."""
-        return {name: tuple(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
+        return {tool.name: tuple(tool.spec.parameters["properties"]) for tool in self._tools}
 
     async def _guarded(self, tool: Tool, arguments: object, context: CallContext) -> ToolOutput:
         try:
@@ -234,6 +245,8 @@ class CallRunner:
 
 class _Inner:
     """The `ToolCalls` of one call."""
+
+    __slots__ = ("_number", "_outer", "_runner")
 
     def __init__(self, runner: CallRunner, outer: OpenCall) -> None:
         self._runner = runner
@@ -270,6 +283,6 @@ def _result_of(call: OpenCall, output: ToolOutput, now: float, *, invalid: bool)
         content=output.content,
         is_error=output.is_error,
         invalid_call=invalid,
-        details={"success": _succeeded(output)},
+        details=_SUCCEEDED if _succeeded(output) else _FAILED,
         at=now,
     )

@@ -39,6 +39,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Reservation:
     """Tokens and money set aside for one model call; `settle` replaces them by what was really used."""
 
+    __slots__ = ("_budget", "_cost", "_open", "_tokens")
+
     def __init__(self, budget: Budget, tokens: int, cost: float) -> None:
         self._budget = budget
         self._tokens = tokens
@@ -59,6 +61,11 @@ class Reservation:
         self._budget.root.free()
 
 
+# Nearly no task is ever warned: sets of its own, empty ones too, would be a fiftieth of its memory.
+_UNWARNED: frozenset[tuple[str, LimitKind]] = frozenset()
+_UNTOLD: frozenset[LimitKind] = frozenset()
+_UNSEEN: tuple[int, tuple[Budget, ...]] = (-1, ())
+
 #: Called with kind, used, limit, whose limit it is, and whether nobody was told of it before.
 Warn = Callable[[LimitKind, float, float, str, bool], None]
 
@@ -69,6 +76,26 @@ class Budget:
     `tokens` and `cost` are what was used and what is held for calls under way (`held_tokens`, `held_cost`). `warn` is
     called once for each limit of the chain that reaches 80 % while this task spends: who spends has to finish.
     """
+
+    __slots__ = (
+        "_capped",
+        "_chain",
+        "_changes",
+        "_freed",
+        "_told",
+        "_warned",
+        "calls",
+        "cost",
+        "held_cost",
+        "held_tokens",
+        "limits",
+        "on_warning",
+        "parent",
+        "requests",
+        "scope",
+        "tokens",
+        "turns",
+    )
 
     def __init__(
         self,
@@ -88,13 +115,12 @@ class Budget:
         self.held_tokens = 0
         self.held_cost = 0.0
         self.on_warning = warn
-        # Nearly no task is ever warned: a set for each would be a hundredth of its memory.
-        self._warned: frozenset[tuple[str, LimitKind]] = frozenset()
-        self._told: frozenset[LimitKind] = frozenset()
+        self._warned: frozenset[tuple[str, LimitKind]] = _UNWARNED
+        self._told: frozenset[LimitKind] = _UNTOLD
         self._freed: anyio.Event | None = None
         self._chain: tuple[Budget, ...] = (self, *parent.chain()) if parent is not None else (self,)
         self._changes = 0  # of limits under this root
-        self._capped: tuple[int, tuple[Budget, ...]] = (-1, ())  # after how many of these it was found
+        self._capped: tuple[int, tuple[Budget, ...]] = _UNSEEN  # after how many of these it was found
 
     def chain(self) -> tuple[Budget, ...]:
         """This budget and its ancestors up to the root."""
@@ -140,7 +166,7 @@ class Budget:
     def change(self, limits: Limits) -> None:
         """Put other limits in the place of these; the marks at 80 % count anew."""
         self.limits = limits
-        self._told = frozenset()
+        self._told = _UNTOLD
         self.root._changes += 1
         self.root.free()
 

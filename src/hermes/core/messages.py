@@ -13,6 +13,7 @@ import msgspec
 
 __all__ = [
     "LARGE",
+    "NOTHING",
     "Assistant",
     "Content",
     "Entry",
@@ -126,7 +127,11 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
         )
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+#: What costs nothing. One value for all that have used nothing yet: thousands wait for their first reply.
+NOTHING = Usage()
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One call as the model wrote it.
 
     `id` is the provider's id and only echoed. `raw` is what the model really wrote; `arguments` is that text parsed, or
@@ -143,7 +148,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 StopReason = Literal["stop", "tool_calls", "length", "content_filter", "error"]
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="user"):
+class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="user"):
     """What a person (or the parent, for a child's goal) said. `source`: user, goal, follow_up, summary_request."""
 
     content: Content
@@ -151,7 +156,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="u
     at: float = 0.0
 
 
-class Assistant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assistant"):
+class Assistant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="assistant"):
     """One complete reply.
 
     `thinking` is reasoning text in whatever form it came; `provider_data` is kept for the provider that made it and
@@ -163,13 +168,13 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     calls: tuple[ToolCall, ...] = ()
     stop: StopReason = "stop"
     finish: str = ""
-    usage: Usage = Usage()
+    usage: Usage = NOTHING
     model: str = ""
     provider_data: Any = None
     at: float = 0.0
 
 
-class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_result"):
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="tool_result"):
     """The answer to one call. `position` and `index` are its call key, `call_id` the provider's id to echo.
 
     `details` is for people and programs and never sent to the model.
@@ -195,7 +200,7 @@ class Steer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     at: float = 0.0
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="notice"):
+class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="notice"):
     """Something the runtime tells the model: the end of children, a limit near, a call that repeats.
 
     `kind`: children, budget, stuck, continue, schema, check, process, cards. `tasks` are the ids whose ends it

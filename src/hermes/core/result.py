@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from hermes.core.messages import Usage
+from hermes.core.messages import NOTHING, Usage
 
 __all__ = [
+    "UNJUDGED",
     "CheckResult",
     "ChildRef",
     "TaskResult",
@@ -67,7 +68,7 @@ def exit_reason(state: str, limit: str | None = None) -> str:
     return _EXIT[state]
 
 
-class ToolTrace(msgspec.Struct, frozen=True, kw_only=True):
+class ToolTrace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call of a task, without its content."""
 
     tool: str
@@ -162,6 +163,10 @@ class WorkspaceReport(msgspec.Struct, frozen=True, kw_only=True):
         return keys
 
 
+#: Of an answer that nobody looked at.
+UNJUDGED = Verdict()
+
+
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a task ended. `summary` is the whole final text; readers cut it to their room. `usage` is the task's own,
     `subtree_usage` includes everything under it. `elapsed` is seconds. `conflicts` are sentences about files that this
@@ -180,8 +185,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
     elapsed: float = 0.0
     api_calls: int = 0
-    usage: Usage = Usage()
-    subtree_usage: Usage = Usage()
+    usage: Usage = NOTHING
+    subtree_usage: Usage = NOTHING
     model: str = ""
     tool_trace: tuple[ToolTrace, ...] = ()
     files_read: tuple[str, ...] = ()
@@ -192,7 +197,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     diagnostic_path: str = ""
     output: tuple[str, ...] = ()
     agent: str = ""
-    verdict: Verdict = Verdict()
+    verdict: Verdict = UNJUDGED
     workspace: WorkspaceReport | None = None
     conflicts: tuple[str, ...] = ()
 

@@ -40,6 +40,8 @@ class ToolSizes:
 class Sizing:
     """Sizes of the requests of one task, in tokens. `tools` estimates its list of tools."""
 
+    __slots__ = ("_bound", "_history", "_reported", "_seen", "_size", "_tools")
+
     def __init__(self, history: History, tools: Callable[[tuple[ToolSpec, ...]], int] = estimate_tools) -> None:
         self._history = history
         self._tools = tools

@@ -34,7 +34,7 @@ from hermes.core.events import (
 )
 from hermes.core.history import History, Segment
 from hermes.core.limits import Budget
-from hermes.core.messages import Assistant, Entry, Notice, Summary, Usage, viewable
+from hermes.core.messages import NOTHING, Assistant, Entry, Notice, Summary, Usage, viewable
 from hermes.core.model import (
     Announced,
     Delta,
@@ -84,6 +84,11 @@ class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Turns:
     """Asks the model for one task."""
 
+    __slots__ = (
+        "_allowance", "_assembler", "_budget", "_clock", "_emit", "_history", "_now", "_number", "_overflowed",
+        "_scope", "_settings", "_sizing", "_warnings",
+    )  # fmt: skip
+
     def __init__(
         self,
         settings: TurnSettings,
@@ -105,7 +110,7 @@ class Turns:
         self._assembler: Assembler | None = None
         self._sizing = Sizing(history, settings.tool_sizes)
         self._overflowed = False
-        self._warnings: list[Notice] = []
+        self._warnings: tuple[Notice, ...] = ()
         self._allowance = Allowance(budget, settings.model.profile)
         budget.on_warning = self._warned
 
@@ -147,9 +152,9 @@ class Turns:
         """Whether a limit came near since the last boundary."""
         return bool(self._warnings)
 
-    def take_warnings(self) -> list[Notice]:
+    def take_warnings(self) -> tuple[Notice, ...]:
         """Notices about limits that came near since the last boundary."""
-        warnings, self._warnings = self._warnings, []
+        warnings, self._warnings = self._warnings, ()
         return warnings
 
     def _warned(self, kind: LimitKind, used: float, limit: float, scope: str, first: bool) -> None:
@@ -157,13 +162,8 @@ class Turns:
             self._emit(BudgetWarned(kind=kind, used=used, limit=limit, scope=scope))
         amounts = f"${used:.4g} of ${limit:g}" if kind == "cost" else f"{used:g} of {limit:g} {kind}"
         shared = "" if scope == self._scope.task_id else " by you and the tasks you share the limit with"
-        self._warnings.append(
-            Notice(
-                kind="budget",
-                text=f"{amounts} are used{shared}. Finish the essential part and write your report.",
-                at=self._now(),
-            )
-        )
+        text = f"{amounts} are used{shared}. Finish the essential part and write your report."
+        self._warnings += (Notice(kind="budget", text=text, at=self._now()),)
 
     # -- sizes ------------------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Turns:
             calls = len(message.calls)
         except ModelError as failure:
             error = str(failure)
-            spent = self._spent(assembler, estimate, grant.most) if assembler.started else Usage()
+            spent = self._spent(assembler, estimate, grant.most) if assembler.started else NOTHING
             raise
         except BaseException:
             # Cancelled: what was sent and written is charged and shown all the same.
@@ -323,10 +323,7 @@ class Turns:
                         self._show(delta)
                 if type(delta) is Stop:
                     break
-        guess = Usage()
-        if assembler.reported is None:
-            written = estimate_entries((Assistant(text=assembler.text + assembler.thinking),))
-            guess = Usage(input=estimate, output=written, estimated=True)
+        guess = self._spent(assembler, estimate, None)
         return assembler.finish(model=self._settings.model.name, at=self._now(), estimate=guess)
 
     def _show(self, delta: Delta) -> None:

@@ -7,6 +7,7 @@ of output of a task, each cut to 500 characters, and the newest 40 paths.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from hermes.core.events import (
@@ -34,7 +35,7 @@ from hermes.core.events import (
     WorkspaceConflict,
     WorkspaceEscaped,
 )
-from hermes.core.messages import Assistant, Usage
+from hermes.core.messages import NOTHING, Assistant, Usage
 from hermes.core.result import ENDED, ToolTrace, tokens
 
 __all__ = ["TaskView", "TreeView"]
@@ -46,47 +47,12 @@ class TaskView:
     """What is known of one task from its events."""
 
     __slots__ = (
-        "_open",
-        "api_calls",
-        "attempt",
-        "conflicts",
-        "depth",
-        "elapsed",
-        "error",
-        "escaped",
-        "exit_reason",
-        "files_read",
-        "files_written",
-        "goal",
-        "group",
-        "index",
-        "kind",
-        "label",
-        "last_activity",
-        "last_tool",
-        "lines",
-        "model",
-        "parent_id",
-        "phase",
-        "phase_detail",
-        "purposes",
-        "queued_at",
-        "ran",
-        "receipts",
-        "role",
-        "session_id",
-        "started_at",
-        "state",
-        "status",
-        "steps",
-        "summary",
-        "task_id",
-        "tool_count",
-        "toolsets",
-        "trace",
-        "truncated",
-        "usage",
-    )
+        "_open", "api_calls", "attempt", "conflicts", "depth", "elapsed", "error", "escaped", "exit_reason",
+        "files_read", "files_written", "goal", "group", "index", "kind", "label", "last_activity", "last_tool",
+        "lines", "model", "parent_id", "phase", "phase_detail", "queued_at", "ran", "receipts", "role",
+        "session_id", "started_at", "state", "status", "steps", "summary", "task_id", "tool_count", "toolsets",
+        "trace", "truncated", "usage",
+    )  # fmt: skip
 
     def __init__(self, task_id: str, session_id: str, parent_id: str | None) -> None:
         self.task_id = task_id
@@ -116,19 +82,18 @@ class TaskView:
         self.tool_count = 0
         self.steps = 0
         self.last_tool = ""
-        self.usage = Usage()
-        self.purposes: dict[str, Usage] = {}
+        self.usage = NOTHING
         self.summary = ""
         self.error = ""
         self.truncated = False
         self.lines: list[str] = []
-        self.files_read: dict[str, None] = {}
-        self.files_written: dict[str, None] = {}
-        self.conflicts: dict[str, None] = {}  # sentences about files that another task wrote too
-        self.escaped: dict[str, None] = {}  # files outside of its workspace that changed while its commands ran
+        self.files_read: Mapping[str, None] = _NONE
+        self.files_written: Mapping[str, None] = _NONE
+        self.conflicts: Mapping[str, None] = _NONE  # sentences about files that another task wrote too
+        self.escaped: Mapping[str, None] = _NONE  # files outside its workspace that changed while its commands ran
         self.trace: list[ToolTrace] = []
-        self.receipts: dict[str, dict[str, object]] = {}
-        self._open: dict[tuple[int, int], int] = {}
+        self.receipts: Mapping[str, dict[str, object]] = _NONE
+        self._open: dict[tuple[int, int], int] | None = None  # bytes of the arguments of calls that run
 
     @property
     def ended(self) -> bool:
@@ -231,12 +196,12 @@ class TaskView:
         self.api_calls += 1
         self.steps += 1
         self.usage = self.usage + event.usage
-        known = self.purposes.get(event.purpose)
-        self.purposes[event.purpose] = event.usage if known is None else known + event.usage
 
     def _tool_started(self, event: ToolStarted, at: float) -> None:
         self.last_activity = at
         self.phase, self.phase_detail, self.last_tool = "tool", event.name, event.name
+        if self._open is None:
+            self._open = {}
         self._open[(event.position, event.index)] = event.args_bytes
         self.line(f"→ {event.name} {event.preview}")
 
@@ -250,12 +215,16 @@ class TaskView:
         self.tool_count += 1
         self.steps += 1
         self.line(event.preview[:MAX_LINE])
-        _keep_newest(self.files_read, event.files_read)
-        _keep_newest(self.files_written, event.files_written)
+        self.files_read = _newest(self.files_read, event.files_read)
+        self.files_written = _newest(self.files_written, event.files_written)
+        args_bytes = 0
+        if self._open is not None:
+            args_bytes = self._open.pop((event.position, event.index), 0)
+            self._open = self._open or None
         self.trace.append(
             ToolTrace(
                 tool=event.name,
-                args_bytes=self._open.pop((event.position, event.index), 0),
+                args_bytes=args_bytes,
                 result_bytes=event.result_bytes,
                 status="ok" if event.success else "error",
             )
@@ -264,10 +233,11 @@ class TaskView:
             del self.trace[:-MAX_TRACE]
 
     def _conflict(self, event: WorkspaceConflict, at: float) -> None:
-        _keep_newest(self.conflicts, (f"{event.path} was written by task {event.other} first and then by this one",))
+        sentence = f"{event.path} was written by task {event.other} first and then by this one"
+        self.conflicts = _newest(self.conflicts, (sentence,))
 
     def _escaped(self, event: WorkspaceEscaped, at: float) -> None:
-        _keep_newest(self.escaped, event.paths)
+        self.escaped = _newest(self.escaped, event.paths)
 
     def _entry(self, event: EntryAdded, at: float) -> None:
         self.last_activity = at
@@ -278,7 +248,7 @@ class TaskView:
     # -- control messages -------------------------------------------------------------------------------------------
 
     def _received(self, event: ControlReceived, at: float) -> None:
-        self.receipts[event.receipt] = {"id": event.receipt, "verb": event.verb, "state": "queued"}
+        self._receipt(event.receipt, event.verb).update(verb=event.verb, state="queued")
 
     def _delivered(self, event: ControlDelivered, at: float) -> None:
         receipt = self._receipt(event.receipt, event.verb)
@@ -292,18 +262,26 @@ class TaskView:
         self._receipt(event.receipt, event.verb)["state"] = "refused"
 
     def _receipt(self, receipt: str, verb: str) -> dict[str, object]:
-        return self.receipts.setdefault(receipt, {"id": receipt, "verb": verb})
+        if receipt not in self.receipts:
+            self.receipts = {**self.receipts, receipt: {"id": receipt, "verb": verb}}
+        return self.receipts[receipt]
 
 
-def _keep_newest(known: dict[str, None], paths: Sequence[str]) -> None:
-    """Add paths in order of last use; of more than `MAX_FILES` the oldest go."""
+#: Stands for what most tasks never have: thousands with half a dozen empty dictionaries each would be megabytes.
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def _newest(known: Mapping[str, None], paths: Sequence[str]) -> Mapping[str, None]:
+    """`known` with `paths` in order of last use; of more than `MAX_FILES` the oldest go."""
     if not paths:
-        return
+        return known
+    kept = dict(known)
     for path in paths[-MAX_FILES:]:
-        known.pop(path, None)
-        known[path] = None
-    for path in list(known)[:-MAX_FILES]:
-        del known[path]
+        kept.pop(path, None)
+        kept[path] = None
+    for path in list(kept)[:-MAX_FILES]:
+        del kept[path]
+    return kept
 
 
 # By type and not by a chain of checks: every event of a thousand children passes here.
@@ -354,7 +332,8 @@ class TreeView:
         fold(view, event, envelope.at)
         if type(event) is WorkspaceConflict and event.other in self.tasks:
             other = self.tasks[event.other]
-            _keep_newest(other.conflicts, (f"{event.path} was written by this task first and then by {view.task_id}",))
+            sentence = f"{event.path} was written by this task first and then by {view.task_id}"
+            other.conflicts = _newest(other.conflicts, (sentence,))
 
     def forget(self, task_id: str) -> None:
         """Drop an ended task and everything under it (a batch run keeps no finished rows here)."""

@@ -34,6 +34,7 @@ class Admission:
         self.running = 0
         self.paused = False
         self.pace = Pace()  # of those that run
+        self.in_turn = self.pace.wait  # bound once for all of them
         self._running_children: dict[str, int] = {}
         self._returning: deque[tuple[Task, anyio.Event]] = deque()
         self._lines: dict[str, deque[tuple[Task, anyio.Event]]] = {}

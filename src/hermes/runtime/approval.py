@@ -66,6 +66,24 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(reasons[:_NAMED]) + more
 
 
+class _Guard:
+    """Makes the calls of one task."""
+
+    __slots__ = ("_gate", "_read_only", "_task")
+
+    def __init__(self, gate: Gate, task: Task, read_only: bool) -> None:
+        self._gate = gate
+        self._task = task
+        self._read_only = read_only
+
+    async def run(self, tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
+        gate = self._gate
+        if self._read_only or tool.name in JUDGED or gate.rules:
+            await gate._pass(tool, msgspec.to_builtins(arguments), self._task, self._read_only)
+        output = await tool.run(arguments, context)
+        return gate._clean(text_output(output) if isinstance(output, str) else output)
+
+
 class Gate:
     """Decides for one process. `mode`: ask (the default), allow, deny; `yolo` allows everything that no rule denies.
 
@@ -130,13 +148,7 @@ class Gate:
         `read_only` limits commands to a list of harmless ones, whatever the mode: for models whose commands are junk.
         """
 
-        async def run(tool: Tool, arguments: Any, context: CallContext) -> ToolOutput:
-            if read_only or tool.name in JUDGED or self.rules:
-                await self._pass(tool, msgspec.to_builtins(arguments), task, read_only)
-            output = await tool.run(arguments, context)
-            return self._clean(text_output(output) if isinstance(output, str) else output)
-
-        return run
+        return _Guard(self, task, read_only).run
 
     async def _pass(self, tool: Tool, arguments: dict[str, Any], task: Task, read_only: bool) -> None:
         """Return when the call may run.

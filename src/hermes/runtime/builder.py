@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
 from hermes.core.agent import Agent, AgentSpec, Outcome
 from hermes.core.clock import Clock
@@ -39,6 +38,34 @@ async def _no_notes(_task: Task) -> str:
 
 #: Lists of tools that are kept to be shared; more than that are the tools of outside servers, new with each task.
 KEPT_OFFERS = 64
+
+
+class _Asked:
+    """What the loop of one task asks of the runtime. One object with methods: a function each, made for the task, would
+    be as large as a dozen entries of its history."""
+
+    __slots__ = ("_builder", "_supervisor", "_task")
+
+    def __init__(self, builder: Builder, supervisor: Supervisor, task: Task) -> None:
+        self._builder = builder
+        self._supervisor = supervisor
+        self._task = task
+
+    def watched(self) -> bool:
+        return self._supervisor.bus.watched(self._task.id)
+
+    def restate(self) -> str:
+        return _restate(self._task)
+
+    async def rest(self, outcome: Outcome) -> bool:
+        """Whether there is more to read; what would be a task's final answer is judged first."""
+        task = self._task
+        if await self._supervisor.rest(task, outcome):
+            return True
+        if task.spec.interactive or task.spec.output_schema is None and not task.spec.check:
+            return False
+        await self._builder.accept(task, outcome)
+        return task.inbox.pending
 
 
 class Builder:
@@ -82,7 +109,7 @@ class Builder:
         self._names: dict[frozenset[str], frozenset[str]] = {}
         self._workspace = workspace
         self._prepare = prepare
-        self._accept = accept
+        self.accept = accept
         self._project = project
         self._around = around
         self.supervisor: Supervisor | None = None
@@ -101,7 +128,7 @@ class Builder:
         model = await self._models(spec.model)
         task.model = model = model if self._around is None else self._around(task, model)
         await self._workspace(task)
-        task.make_environment = partial(self._environments, task)
+        task.make_environment = self._environments
         await self._prepare(task)
         tools = self._tools(task, model)
         restored = task.history
@@ -115,15 +142,17 @@ class Builder:
             self._begin(task, history, await self._notes(task), first)
         elif task.renews or not self._same(restored.segment.tools, task.offered):
             self._renew(task, history)
+        asked = _Asked(self, supervisor, task)
         return Agent(
             AgentSpec(
                 scope=task.scope,
                 interactive=spec.interactive,
+                interruptible=task.parent is None or spec.detached,
                 turn=TurnSettings(
                     model=model,
                     tools=tools,
                     guard=self._gate.guard(task, read_only=model.profile.tiny),
-                    watched=lambda: supervisor.bus.watched(task.id),
+                    watched=asked.watched,
                     max_tokens=spec.max_tokens,
                     temperature=spec.temperature,
                     top_p=spec.top_p,
@@ -132,9 +161,9 @@ class Builder:
                     prefill=spec.prefill,
                     extra=spec.extra,
                     compaction=self._compaction,
-                    restate=lambda: _restate(task),
+                    restate=asked.restate,
                     tool_sizes=self._sizes,
-                    pace=None if spec.interactive else supervisor.admission.pace.wait,
+                    pace=None if spec.interactive else supervisor.admission.in_turn,
                 ),
             ),
             history=history,
@@ -142,17 +171,8 @@ class Builder:
             budget=task.budget,
             emit=task.emit,
             now=self._clock.now,
-            rest=lambda outcome: self._rest(supervisor, task, outcome),
+            rest=asked.rest,
         )
-
-    async def _rest(self, supervisor: Supervisor, task: Task, outcome: Outcome) -> bool:
-        """Whether there is more to read; what would be a task's final answer is judged first."""
-        if await supervisor.rest(task, outcome):
-            return True
-        if task.spec.interactive or task.spec.output_schema is None and not task.spec.check:
-            return False
-        await self._accept(task, outcome)
-        return task.inbox.pending
 
     def _tools(self, task: Task, model: Model) -> tuple[Tool, ...]:
         env = ToolEnv(

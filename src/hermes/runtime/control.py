@@ -23,7 +23,7 @@ from hermes.core.result import async_status
 from hermes.core.scope import TaskScope
 from hermes.core.views import TaskView
 from hermes.runtime.carrying import carried, packed, spoken
-from hermes.runtime.journal import EncodedTools, TaskJournal
+from hermes.runtime.journal import EncodedTools, Journals, TaskJournal
 from hermes.runtime.restoring import close_open_work, load_histories, narrowed
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
@@ -52,7 +52,14 @@ class Control:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._receipts = 0
-        self._tools = EncodedTools()
+        self._journals = Journals(
+            supervisor.store,
+            redact=supervisor.redact,
+            now=supervisor.clock.now,
+            consumed=supervisor.consumed,
+            delivered=self.delivered,
+            tools=EncodedTools(),
+        )
 
     # -- who sees what ----------------------------------------------------------------------------------------------
 
@@ -180,16 +187,7 @@ class Control:
 
     def journal(self, task: Task) -> TaskJournal:
         """Where the history of a task is written."""
-        supervisor = self._supervisor
-        return TaskJournal(
-            task,
-            supervisor.store,
-            redact=supervisor.redact,
-            now=supervisor.clock.now,
-            consumed=supervisor.consumed,
-            delivered=lambda receipt, position: self.delivered(task, receipt, position),
-            tools=self._tools,
-        )
+        return self._journals.of(task)
 
     def delivered(self, task: Task, receipt: str, position: int) -> None:
         """A control message stands in the history."""

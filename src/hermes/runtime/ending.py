@@ -108,8 +108,7 @@ class Ending:
         task.history, task.budget.on_warning = None, None
         supervisor.left(task)
         supervisor.tell(task)
-        ends, task.inbox.ends = task.inbox.ends, []
-        for end in ends:  # nobody reads them here any more
+        for end in task.inbox.take_ends():  # nobody reads them here any more
             child = supervisor.tasks.get(end.task_id)
             if child is not None:
                 supervisor.tell(child)

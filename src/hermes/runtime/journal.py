@@ -29,7 +29,7 @@ from hermes.store.ops import (
     Unit,
 )
 
-__all__ = ["EncodedTools", "TaskJournal"]
+__all__ = ["EncodedTools", "Journals", "TaskJournal"]
 
 Redact = Callable[[bytes], bytes]
 
@@ -47,52 +47,72 @@ class EncodedTools:
         return self._last[1]
 
 
-class TaskJournal:
-    """Writes the history of `task`. `consumed(child_id)` marks a child's end as told."""
+class Journals:
+    """What the journals of all tasks have in common. `consumed(child_id)` marks a child's end as told, `delivered` says
+    at which position a control message stands in the history of a task."""
+
+    __slots__ = ("consumed", "delivered", "keeps", "now", "redact", "store", "tools")
 
     def __init__(
         self,
-        task: Task,
         store: Store,
         *,
         redact: Redact,
         now: Callable[[], float],
         consumed: Callable[[str], bool],
-        delivered: Callable[[str, int], None],
+        delivered: Callable[[Task, str, int], None],
         tools: Callable[[tuple[ToolSpec, ...]], bytes] = encode_json,
     ) -> None:
+        self.store = store
+        self.keeps = store.keeps
+        self.tools = tools
+        self.redact = redact
+        self.now = now
+        self.consumed = consumed
+        self.delivered = delivered
+
+    def of(self, task: Task) -> TaskJournal:
+        """Where the history of a task is written."""
+        return TaskJournal(task, self)
+
+
+class TaskJournal:
+    """Writes the history of one task. Made by `Journals.of`."""
+
+    __slots__ = ("_common", "_prepared", "_results", "_task")
+
+    def __init__(self, task: Task, common: Journals) -> None:
         self._task = task
-        self._store = store
-        self._keeps = store.keeps
-        self._tools = tools
-        self._redact = redact
-        self._now = now
-        self._consumed = consumed
-        self._delivered = delivered
-        self._prepared: dict[int, bytes] = {}  # by the entry's id, until it is written
-        self._results: dict[tuple[int, int], bytes] = {}  # encoded when they arrived, written again as entries
+        self._common = common
+        # None where there is nothing: a table for each of a thousand tasks adds up.
+        self._prepared: dict[int, bytes] | None = None  # by the entry's id, until it is written
+        self._results: dict[tuple[int, int], bytes] | None = None  # encoded as they arrived, written again as entries
 
     async def prepare(self, entries: Sequence[Entry], hold: Hold) -> None:
         """Encode those of the entries that are to be written next that take long, while everything else goes on."""
         for entry in entries:
             if isinstance(entry, User) and is_large(entry.content):
                 with held(hold):
-                    self._prepared[id(entry)] = await anyio.to_thread.run_sync(self._encoded, entry)
+                    encoded = await anyio.to_thread.run_sync(self._encoded, entry)
+                self._prepared = {**(self._prepared or {}), id(entry): encoded}
 
     def _encoded(self, entry: Entry) -> bytes:
-        return self._redact(encode_entry(entry))
+        return self._common.redact(encode_entry(entry))
 
     def _submit(self, ops: list[Op]) -> Pending:
         task = self._task
         fence = Fence(task_id=task.id, owner=task.owner, epoch=task.epoch)
-        return self._store.submit(Unit(ops=tuple(ops), fences=(fence,), urgent=task.spec.interactive))
+        return self._common.store.submit(Unit(ops=tuple(ops), fences=(fence,), urgent=task.spec.interactive))
 
     def _entry(self, position: int, entry: Entry) -> AddEntry:
         body = None
         if isinstance(entry, ToolResult):
-            body = self._results.pop((entry.position, entry.index), None)
-        elif self._prepared:
+            if self._results is not None:
+                body = self._results.pop((entry.position, entry.index), None)
+                self._results = self._results or None
+        elif self._prepared is not None:
             body = self._prepared.pop(id(entry), None)
+            self._prepared = self._prepared or None
         return AddEntry(
             task_id=self._task.id,
             position=position,
@@ -103,7 +123,8 @@ class TaskJournal:
 
     def segment(self, segment: Segment, entries: Sequence[tuple[int, Entry]]) -> Pending:
         """Write a segment with its first entries."""
-        if not self._keeps:
+        common = self._common
+        if not common.keeps:
             return DONE
         ops: list[Op] = [
             PutSegment(
@@ -111,10 +132,10 @@ class TaskJournal:
                     task_id=self._task.id,
                     segment=segment.number,
                     start=segment.start,
-                    system=self._redact(segment.system.encode()).decode(),
+                    system=common.redact(segment.system.encode()).decode(),
                     nonce=segment.nonce,
-                    tools=self._tools(segment.tools),
-                    created_at=self._now(),
+                    tools=common.tools(segment.tools),
+                    created_at=common.now(),
                 )
             )
         ]
@@ -125,28 +146,33 @@ class TaskJournal:
         self, entries: Sequence[tuple[int, Entry]], started: Sequence[tuple[int, int, str]], taken: Taken
     ) -> Pending:
         """Write entries, the marks of calls that start with them, and what they take out of the inbox."""
-        ops: list[Op] = [self._entry(position, entry) for position, entry in entries] if self._keeps else []
+        common = self._common
+        ops: list[Op] = [self._entry(position, entry) for position, entry in entries] if common.keeps else []
         if started:
-            now, task = self._now(), self._task.id
+            now, task = common.now(), self._task.id
             for position, index, name in started:
                 ops.append(CallStarted(task_id=task, position=position, index=index, name=name, at=now))
         first = entries[0][0] if entries else 0
         for offset, receipt in enumerate(taken.receipts):
             position = first + offset
             ops.append(MarkInbox(receipt=receipt, state="delivered", position=position))
-            self._delivered(receipt, position)
+            common.delivered(self._task, receipt, position)
         last = entries[-1][0] if entries else 0
         for child in taken.children:
-            if self._consumed(child):
+            if common.consumed(child):
                 ops.append(ConsumeDelivery(child_id=child, by=f"notice:{last}"))
-        return self._submit(ops) if self._keeps else DONE
+        return self._submit(ops) if common.keeps else DONE
 
     def call_ended(self, result: ToolResult, delivers: Sequence[str]) -> Pending:
         """Write a call's result and what it delivers."""
-        told = [child for child in delivers if self._consumed(child)]
-        if not self._keeps:
+        common = self._common
+        told = [child for child in delivers if common.consumed(child)]
+        if not common.keeps:
             return DONE
-        body = self._results[(result.position, result.index)] = self._redact(encode_entry(result))
+        body = common.redact(encode_entry(result))
+        if self._results is None:
+            self._results = {}
+        self._results[(result.position, result.index)] = body
         ops: list[Op] = [
             CallEnded(
                 task_id=self._task.id,

@@ -15,7 +15,7 @@ from hermes.core.history import History
 from hermes.core.inbox import Inbox
 from hermes.core.limits import Budget
 from hermes.core.model import Model, ToolSpec
-from hermes.core.result import TaskResult, Verdict
+from hermes.core.result import UNJUDGED, TaskResult
 from hermes.core.scope import TaskScope
 from hermes.runtime.latch import Latch
 from hermes.runtime.spec import TaskSpec
@@ -109,7 +109,7 @@ class Task:
         self.inbox = Inbox()
         self.history: History | None = None
         self.opened: Environment | None = None  # where its commands run, once something needs it
-        self.make_environment: Callable[[], Environment] | None = None
+        self.make_environment: Callable[[Task], Environment] | None = None
         self.model: Model | None = None
         self.offered: tuple[ToolSpec, ...] = ()
         self.unsafe: frozenset[str] = frozenset()  # names of its tools whose calls must not be made twice
@@ -124,7 +124,7 @@ class Task:
         self.done = Latch()
         self.started = Latch()
         self.result: TaskResult | None = None
-        self.verdict = Verdict()  # of its answer so far
+        self.verdict = UNJUDGED  # of its answer so far
         self.slot = False
         self.counted = False
         self.lent = 0
@@ -147,7 +147,7 @@ class Task:
         """Where its commands run, made now if nothing needed it before; None before it is built and after its end."""
         make, self.make_environment = self.make_environment, None
         if make is not None:
-            self.opened = make()
+            self.opened = make(self)
         return self.opened
 
     @environment.setter
@@ -164,7 +164,7 @@ class Task:
         self.spec = spec
         self.scope = msgspec.structs.replace(self.scope, role=spec.role)
         self.attempt += 1
-        self.state, self.result, self.verdict, self.outcome = "queued", None, Verdict(), None
+        self.state, self.result, self.verdict, self.outcome = "queued", None, UNJUDGED, None
         self.inbox, self.cancel_scope, self.cancels = Inbox(), anyio.CancelScope(), []
         self.stop, self.stop_text, self.diagnosis = None, "", ""
         self.ending = self.closed = self.resting = self.hushed = False

@@ -39,11 +39,16 @@ class TodoArguments(msgspec.Struct, frozen=True, kw_only=True):
     merge: Annotated[bool, Meta(description="Change the named items only.")] = False
 
 
-def todo_tool() -> Tool:
-    """Return the tool for one task, with an empty list."""
-    items: dict[str, TodoItem] = {}
+class _Steps:
+    """The list of one task."""
 
-    async def run(arguments: TodoArguments, _context: CallContext) -> ToolOutput:
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: dict[str, TodoItem] | None = None
+
+    async def run(self, arguments: TodoArguments, _context: CallContext) -> ToolOutput:
+        items = self._items or {}
         if arguments.todos is not None:
             changed = dict(items) if arguments.merge else {}
             for number, item in enumerate(arguments.todos, start=len(changed) + 1):
@@ -53,17 +58,23 @@ def todo_tool() -> Tool:
                 raise ToolError(
                     f"todo: {len(active)} items are in_progress ({', '.join(active)}); leave one. Nothing was changed."
                 )
-            items.clear()
-            items.update(changed)
+            items = self._items = changed
         return json_output(_view(items), preview=f"{len(items)} steps")
 
+
+def _described(arguments: dict[str, Any]) -> str:
+    return f"{len(arguments['todos'])} steps" if arguments.get("todos") else "read"
+
+
+def todo_tool() -> Tool:
+    """Return the tool for one task, with an empty list."""
     return Tool(
         name="todo",
         description=_DESCRIPTION,
         arguments=TodoArguments,
-        run=run,
+        run=_Steps().run,
         safe_to_repeat=True,
-        describe=lambda arguments: f"{len(arguments.get('todos') or [])} steps" if arguments.get("todos") else "read",
+        describe=_described,
     )
 
 
