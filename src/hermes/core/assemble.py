@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -131,22 +132,22 @@ class Assembler:
             raise ModelError(
                 f"the reply of {model} ended before it was complete", reason="malformed_response", retryable=True
             )
+        # Words that each reply of each task repeats are one string for all of them.
         calls = []
         for index in sorted(self._calls):
             call_id, name, parts = self._calls[index]
             raw = scrub_surrogates("".join(parts))
             arguments, invalid = parse_arguments(raw)
-            calls.append(
-                ToolCall(id=call_id or f"call_{index}", name=name, arguments=arguments, raw=raw, invalid=invalid)
-            )
+            call_id = call_id or f"call_{index}"
+            calls.append(ToolCall(id=call_id, name=intern(name), arguments=arguments, raw=raw, invalid=invalid))
         return Assistant(
             text=scrub_surrogates(self.text),
             thinking=scrub_surrogates(self.thinking),
             calls=tuple(calls),
             stop="tool_calls" if calls else self._stop.reason,
-            finish=self._stop.finish,
+            finish=intern(self._stop.finish),
             usage=self._usage if self._usage is not None else estimate,
-            model=self._stop.model or model,
+            model=intern(self._stop.model or model),
             provider_data=self._data,
             at=at,
         )

@@ -17,6 +17,7 @@ from hermes.core.codec import scrub_surrogates
 from hermes.core.errors import StoreError, ToolError
 from hermes.core.events import Event, ToolEnded, ToolProgress, ToolStarted, WorkspaceConflict, WorkspaceEscaped
 from hermes.core.history import History, OpenCall
+from hermes.core.kit import Kit
 from hermes.core.limits import Budget
 from hermes.core.messages import Part, Text, ToolResult, plain_text
 from hermes.core.scope import CallKey, TaskScope
@@ -69,7 +70,7 @@ class CallRunner:
     def __init__(
         self,
         *,
-        tools: Sequence[Tool],
+        tools: Kit | Sequence[Tool],
         scope: TaskScope,
         budget: Budget,
         emit: Callable[[Event], None],
@@ -77,7 +78,7 @@ class CallRunner:
         room: Callable[[], int],
         guard: Guard | None = None,
     ) -> None:
-        self._tools = tools
+        self._tools = tools if isinstance(tools, Kit) else Kit(tools)
         self._scope = scope
         self._budget = budget
         self._emit = emit
@@ -116,15 +117,8 @@ class CallRunner:
         """Results for a turn that was stopped: what ended stands, the rest says that it was stopped."""
         return stopped_results(calls, reason, self._now())
 
-    def _named(self, name: str) -> Tool | None:
-        """A tool by its name. A table of them would be the largest thing that a task holds."""
-        for tool in self._tools:
-            if tool.name == name:
-                return tool
-        return None
-
     def _is_interactive(self, call: OpenCall) -> bool:
-        tool = self._named(call.call.name)
+        tool = self._tools.named(call.call.name)
         return tool is not None and tool.interactive
 
     def _result(self, call: OpenCall, output: ToolOutput, *, invalid: bool = False) -> ToolResult:
@@ -132,7 +126,7 @@ class CallRunner:
 
     async def _run(self, call: OpenCall, history: History) -> ToolResult:
         asked = call.call
-        tool = self._named(asked.name)
+        tool = self._tools.named(asked.name)
         raw = asked.raw
         self._emit(
             ToolStarted(
@@ -175,7 +169,7 @@ class CallRunner:
     async def _output(self, tool: Tool | None, call: OpenCall) -> tuple[ToolOutput, bool]:
         """The output of one call, and whether the call itself was invalid."""
         if tool is None:
-            names = ", ".join([tool.name for tool in self._tools[:_SHOWN_NAMES]]) or "none"
+            names = ", ".join(self._tools.names[:_SHOWN_NAMES]) or "none"
             return error_output(f"There is no tool named '{call.call.name}'. Tools you have: {names}."), True
         if call.call.invalid:
             return error_output(
@@ -202,7 +196,7 @@ class CallRunner:
 
     async def inner(self, outer: OpenCall, number: int, name: str, arguments: dict[str, Any]) -> ToolOutput:
         """Make the call `number` that a call makes itself. It counts as one, and only its cost is recorded."""
-        tool = self._named(name)
+        tool = self._tools.named(name)
         if tool is None or tool.interactive:
             return error_output(f"There is no tool named '{name}' for code.")
         if not self._budget.take_calls(1):

@@ -180,7 +180,11 @@ Guard = Callable[[Tool, Any, CallContext], Awaitable[ToolOutput | str]]
 
 
 class Toolset(Protocol):
-    """A named family of tools and a factory for them. `opt_in` sets are never matched by `all` or `*`."""
+    """A named family of tools and a factory for them. `opt_in` sets are never matched by `all` or `*`.
+
+    One with an attribute `alike` that is true builds tools for every task that differ in nothing but what `run` is
+    bound to, at no other effect: a task's are then built when it first calls one of them.
+    """
 
     @property
     def name(self) -> str: ...

@@ -192,6 +192,10 @@ class ToolsetRegistry:
                 found.update((tool, None) for tool in self._toolsets[name].tool_names)
         return tuple(found)
 
+    def chosen(self, names: Sequence[str]) -> tuple[Toolset, ...]:
+        """The toolsets of these names."""
+        return tuple([self._toolsets[name] for name in names])
+
     def build(self, names: Sequence[str], env: ToolEnv) -> tuple[Tool, ...]:
         """Build the tools of these toolsets for one task; the first of two tools with one name wins."""
         tools: dict[str, Tool] = {}

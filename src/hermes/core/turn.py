@@ -33,6 +33,7 @@ from hermes.core.events import (
     TurnStarted,
 )
 from hermes.core.history import History, Segment
+from hermes.core.kit import Kit
 from hermes.core.limits import Budget
 from hermes.core.messages import NOTHING, Assistant, Entry, Notice, Summary, Usage, viewable
 from hermes.core.model import (
@@ -65,7 +66,7 @@ class TurnSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: Model
-    tools: tuple[Tool, ...]
+    tools: tuple[Tool, ...] | Kit
     guard: Guard | None = None
     watched: Callable[[], bool]
     max_tokens: int | None = None

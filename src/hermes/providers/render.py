@@ -101,14 +101,15 @@ class Conversations:
 
 
 class _Encoded:
-    """One conversation as far as it was rendered. `settled` are its messages but the last, which may still grow."""
+    """One conversation as far as it was rendered. `settled` are its messages but the system prompt, which is encoded
+    each time (a thousand children would hold it twice), and the last one, which may still grow."""
 
     __slots__ = ("_entries", "_head", "_messages", "_rendering", "settled")
 
     def __init__(self, system: str, nonce: str, prefill: Sequence[Mapping[str, str]], reasoning: ReasoningEcho) -> None:
         self._head = (system, nonce, prefill, reasoning)
         self._entries: tuple[Entry, ...] = ()
-        self._messages = _beginning(system, prefill)
+        self._messages = _beginning("", prefill)
         self._rendering = _ChatRendering(self._messages, nonce, reasoning)
         self.settled = b""
 
@@ -132,12 +133,14 @@ class _Encoded:
         whole = not rendering.waits
         rendering.answer_calls()
         self._entries = entries
+        system = [encode_json(message) for message in _beginning(self._head[0], ())]
         if not messages:
-            return (), whole
+            return tuple(system), whole
         if len(messages) > 1:
             self.settled = b"".join([self.settled, *[encode_json(message) + b"," for message in messages[:-1]]])
             del messages[:-1]
-        return (self.settled, encode_json(messages[0])), whole
+        first = (system[0] + b",",) if system else ()
+        return (*first, self.settled, encode_json(messages[0])), whole
 
 
 class _ChatRendering(Rendering):

@@ -12,11 +12,12 @@ from hermes.core.compaction import Compaction
 from hermes.core.environment import Environment
 from hermes.core.events import EntryAdded
 from hermes.core.history import History, Segment
+from hermes.core.kit import Kit, LateKit, Plan
 from hermes.core.markers import defused, steer_paragraph
 from hermes.core.messages import Entry, User
 from hermes.core.model import Model, ToolSpec
 from hermes.core.sizing import ToolSizes
-from hermes.core.tools import Tool, ToolEnv, parameters_of
+from hermes.core.tools import Tool, ToolEnv, Toolset, parameters_of
 from hermes.core.toolsets import ToolsetRegistry
 from hermes.core.turn import TurnSettings
 from hermes.runtime.approval import Gate
@@ -107,6 +108,8 @@ class Builder:
         self._compared: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...], bool] | None = None
         self._offers: dict[tuple[tuple[str, str, int], ...], tuple[ToolSpec, ...]] = {}
         self._names: dict[frozenset[str], frozenset[str]] = {}
+        #: By toolsets, chosen tools, whether nobody can answer a question, whether the model is tiny.
+        self._plans: dict[tuple[tuple[str, ...], tuple[str, ...] | None, bool, bool], Plan] = {}
         self._workspace = workspace
         self._prepare = prepare
         self.accept = accept
@@ -130,12 +133,10 @@ class Builder:
         await self._workspace(task)
         task.make_environment = self._environments
         await self._prepare(task)
-        tools = self._tools(task, model)
+        tools = self._kit(task, model)
         restored = task.history
         journal = control.journal(task)
-        history = restored or History(journal)
-        task.history, task.offered = history, self._specs_of(tools)
-        task.unsafe = self._unsafe(tools)
+        task.history = history = restored or History(journal)
         if restored is None:
             first = self._first(task)
             await journal.prepare(first, supervisor.hold)
@@ -174,17 +175,39 @@ class Builder:
             rest=asked.rest,
         )
 
-    def _tools(self, task: Task, model: Model) -> tuple[Tool, ...]:
+    def _kit(self, task: Task, model: Model) -> Kit:
+        """The tools of a task, which is told what it is offered."""
+        spec, tiny = task.spec, model.profile.tiny
         env = ToolEnv(
             scope=task.scope,
             state_dir=self._state_dir(task),
-            unattended=task.spec.unattended,
-            tiny=model.profile.tiny,
+            unattended=spec.unattended,
+            tiny=tiny,
         )
-        built = self._registry.build(task.spec.toolsets, env)
-        if task.spec.tools is not None:
-            built = tuple(tool for tool in built if tool.name in task.spec.tools)
-        return built
+        toolsets = self._registry.chosen(spec.toolsets)
+        key = (spec.toolsets, spec.tools, spec.unattended, tiny)
+        plan = self._plans.get(key)
+        if plan is not None and plan.toolsets == toolsets:
+            task.offered, task.unsafe = plan.offered, plan.unsafe
+            return LateKit(plan, env)
+        built = self._registry.build(spec.toolsets, env)
+        if spec.tools is not None:
+            built = tuple(tool for tool in built if tool.name in spec.tools)
+        task.offered, task.unsafe = self._specs_of(built), self._unsafe(built)
+        if all(getattr(toolset, "alike", False) for toolset in toolsets):
+            owners: dict[str, Toolset] = {}
+            for toolset in toolsets:
+                for name in toolset.tool_names:
+                    owners.setdefault(name, toolset)
+            if len(self._plans) >= KEPT_OFFERS:
+                self._plans.clear()
+            self._plans[key] = Plan(
+                toolsets,
+                {tool.name: owners[tool.name] for tool in built},
+                offered=task.offered,
+                unsafe=task.unsafe,
+            )
+        return Kit(built)
 
     def _specs_of(self, tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
         """What the model is told of `tools`: one list for all tasks that are offered the same."""

@@ -63,6 +63,7 @@ class CodeToolset:
     label = "Run Python that calls the other tools"
     opt_in = False
     tool_names = ("execute_code",)
+    alike = True
 
     def __init__(
         self,

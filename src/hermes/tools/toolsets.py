@@ -32,6 +32,7 @@ class TerminalToolset:
     label = "Run shell commands and background processes"
     opt_in = False
     tool_names = ("terminal", "process")
+    alike = True
 
     def __init__(self, environment_of: EnvironmentOf, *, timeout: float = 180.0, max_timeout: float = 3600.0) -> None:
         self._environment_of = environment_of
@@ -57,6 +58,7 @@ class FileToolset:
     label = "Read, write, patch and search files"
     opt_in = False
     tool_names = ("read_file", "write_file", "patch", "search_files")
+    alike = True
 
     def __init__(self, environment_of: EnvironmentOf, *, denied: Iterable[str] = (), hold: Hold = NO_HOLD) -> None:
         self._hold = hold
@@ -78,6 +80,7 @@ class TodoToolset:
     label = "Keep a list of steps"
     opt_in = False
     tool_names = ("todo",)
+    alike = True
 
     def build(self, env: ToolEnv) -> Sequence[Tool]:
         """Build the tool for one task."""

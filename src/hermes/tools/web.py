@@ -56,6 +56,7 @@ class SearchToolset:
     label = "Search the web"
     opt_in = False
     tool_names: tuple[str, ...] = ("web_search",)
+    alike = True
 
     def __init__(self, searcher: Callable[[], Searcher], *, clean: Callable[[str], str] = str) -> None:
         self._searcher = searcher
