@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ async def test_opened_twice_in_a_process_it_stays_open_for_others(tmp_path: Path
     subprocess.run([sys.executable, "-c", LOOKS, str(path)], timeout=120, check=True)
     assert path.with_name("runtime.db-wal").exists(), "the locks of the first one are gone"
     await store.close()
+
+
+async def test_a_file_of_which_pages_are_still_being_written_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "runtime.db"
+    await (await open_store(path)).close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096])
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(refuse_foreign, path)
+        with path.open("ab") as file:
+            file.write(whole[4096:])
+        looking.result()
+    assert path.read_bytes() == whole and [file.name for file in tmp_path.glob("runtime*")] == ["runtime.db"]
 
 
 async def test_what_was_written_is_there_after_opening_again(tmp_path: Path) -> None:
