@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from hermes.core.environment import EnvironmentKind
+from hermes.environments.cgroup import ControlGroups
 from hermes.environments.docker import Docker, DockerSettings
 from hermes.environments.sandbox import why_no_sandbox
 
@@ -23,13 +24,17 @@ def _nobody(_owner: str) -> bool:
     return False
 
 
-def available(source: Mapping[str, str]) -> dict[EnvironmentKind, Availability]:
+def available(source: Mapping[str, str], groups: ControlGroups | None = None) -> dict[EnvironmentKind, Availability]:
     """What can hold commands here.
 
-    `source` is the environment in which programs are looked for. Blocks for some milliseconds, and up to ten seconds
-    where an engine for containers does not answer.
+    `source` is the environment in which programs are looked for, `groups` are the control groups of this machine.
+    Blocks for some milliseconds, and up to ten seconds where an engine for containers does not answer.
     """
     docker = Docker(DockerSettings(home="", owner=""), source, _nobody)
     reason, unfiltered = why_no_sandbox(source.get("PATH", ""))
-    sandbox = Availability(reason, f"system calls are not filtered: {unfiltered}" if unfiltered else "")
+    lacks = [f"system calls are not filtered: {unfiltered}"] if unfiltered else []
+    groups = groups or ControlGroups.find()
+    if not groups.version:
+        lacks.append(f"memory is limited for each process and not for a task: {groups.reason}")
+    sandbox = Availability(reason, "; ".join(lacks))
     return {"local": Availability(), "sandbox": sandbox, "docker": Availability(docker.why_not())}
