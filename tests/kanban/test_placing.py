@@ -142,6 +142,15 @@ def test_a_folder_that_is_not_there_is_named(desk: Desk, tmp_path: Path) -> None
         place(desk.board.show(card.id), folder=desk.folder)
 
 
+def test_a_folder_in_no_repository_is_named_with_what_to_do(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    card = desk.board.create(
+        NewCard(title="x", workspace_kind="worktree", workspace_path=str(tmp_path / "plain")), author="me"
+    ).card
+    with pytest.raises(OperatorError, match=f"plain is in no repository; run `git init` there.*unblock {card.id}"):
+        place(desk.board.show(card.id), folder=desk.folder)
+
+
 @pytest.mark.fault("B089")
 def test_a_scratch_folder_stays_for_a_day(desk: Desk) -> None:
     card = desk.board.create(NewCard(title="x", assignee="coder"), author="me").card

@@ -103,7 +103,12 @@ def _worktree(view: CardView, default_repository: str) -> Place:
             + "; set kanban.default_workdir, or make the card again with --workspace worktree:/path/to/repository"
         )
     checkout = worktree.checkout_of(origin)
-    top = os.path.join(checkout or origin, ".worktrees", card.id)
+    if checkout is None:
+        raise OperatorError(
+            f"workspace missing: {card.id} works in a git worktree and {origin} is in no repository; run `git init` "
+            f"there and commit, then `hermes kanban unblock {card.id}`"
+        )
+    top = os.path.join(checkout, ".worktrees", card.id)
     workspace, planned, _ = worktree.plan(origin, top, checkout)
     branch = card.branch_name or f"wt/{card.id}"
     isolation = msgspec.structs.replace(planned, branch=branch, keep=True)
