@@ -255,18 +255,16 @@ def _wire(
 ) -> tuple[Runtime, Delegation]:
     settings, home = parts.loaded.settings, parts.loaded.home
     state_root = parts.state_root or home.tasks_dir
-    reports = Reports()
+    bus, reports = Bus(), Reports()
     policy = delegation_policy(settings, levels_above(settings, parts.environ or os.environ))
     agents = AgentLibrary(home.path, parts.hold)
     delegation = Delegation(
         policy, reports, agents=agents, resolve=models.check, workspaces=places.workspaces, hold=parts.hold
     )
-    bus = Bus()
     gate = gate_of(parts, redactor, store, tape)
     registry = _registry(parts, delegation, tasks, web, boards, gate)
     builder = _builder(parts, redactor, store, models, registry, gate, places, delegation, tape)
     supervisor = Supervisor(
-        hold=parts.hold,
         store=store,
         bus=bus,
         admission=Admission(max_running=max_running(settings), max_children=settings.delegation.children_at_once),
@@ -283,6 +281,7 @@ def _wire(
             handover_wait=settings.runtime.handover_wait_seconds,
         ),
         clock=parts.clock,
+        hold=parts.hold,
         owner=owner,
         redact=redactor.json_bytes,
         notice=lambda task: reports.notice(task, _room(task)),
