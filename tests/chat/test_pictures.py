@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermes.chat.attaching import MOST_PICTURE, MOST_PICTURES, Attached, Sight, attached
+from hermes.chat.sessions_read import said
 from hermes.core.codec import encode_json
 from hermes.core.messages import Image, Text, ToolResult, User, plain_text, viewable
 from hermes.core.model import ModelProfile
@@ -177,3 +178,9 @@ async def test_a_picture_during_a_turn_waits_for_its_end(tmp_path: Path, virtual
         await at.quiet()
     (last,) = [entry for entry in model.requests[1].entries if isinstance(entry, User)][1:]
     assert any(isinstance(part, Image) for part in last.content)
+
+
+def test_an_exported_conversation_says_which_pictures_there_were() -> None:
+    picture = Image(media_type="image/png", data=base64.b64encode(b"x" * 12_300).decode())
+    entry = User(content=(Text("look at @plan.png"), picture))
+    assert said(entry, full=True) == [("you", "look at @plan.png[picture: image/png, 12.3 KB]")]

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from hermes.chat.render import size_text
 from hermes.config import Home
 from hermes.core.codec import decode_entry, decode_event
 from hermes.core.errors import HermesError, UsageError
 from hermes.core.events import TurnEnded
-from hermes.core.messages import Assistant, Entry, Interrupted, Notice, Steer, Summary, Text, ToolResult, User
+from hermes.core.messages import Assistant, Entry, Image, Interrupted, Notice, Steer, Summary, Text, ToolResult, User
 from hermes.core.usage import TURN_ENDED
 from hermes.store.ops import SessionRow, Store, TaskRow, TouchSession, Unit
 from hermes.store.sqlite import open_store
@@ -171,4 +172,9 @@ def said(entry: Entry, full: bool) -> list[tuple[str, str]]:
 
 
 def _text(content: Any) -> str:
-    return "".join(part.text if isinstance(part, Text) else "[image]" for part in content)
+    return "".join(part.text if isinstance(part, Text) else _picture_words(part) for part in content)
+
+
+def _picture_words(picture: Image) -> str:
+    """What stands for a picture where there is text alone: its kind and size, as in `[picture: image/png, 12 KB]`."""
+    return f"[picture: {picture.media_type}, {size_text(len(picture.data) * 3 // 4)}]"
