@@ -64,7 +64,7 @@ def test_files_are_counted_once_the_disk_has_filled(tmp_path: Path) -> None:
 def test_what_others_write_and_what_was_there_counts_for_nobody(tmp_path: Path) -> None:
     old = written(tmp_path / "old", 6 * MIB)
     disk = Disk()
-    room = DiskRoom([str(tmp_path)], 4 * MIB, used=disk, since=old.stat().st_ctime + 0.000_001)
+    room = DiskRoom([str(tmp_path)], 4 * MIB, used=disk, since=old.stat().st_ctime + 0.000_001, clock=lambda: 0.0)
     disk.used += 5 * MIB
     assert room.look() == ""
     new = written(tmp_path / "new", 3 * MIB)
