@@ -39,6 +39,21 @@ def test_the_list_has_windows_and_prices_and_marks_the_default(
     assert hermes("model", "list", "llama").code == 1
 
 
+def test_a_word_that_no_model_has_may_be_a_provider(
+    hermes: Hermes, hermes_home: Path, server: ProviderServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_in_thread(lambda request: reply("ok"), models=("qwen3", "gemma3")) as other:
+        monkeypatch.setenv("OLLAMA_BASE_URL", other.base_url)
+        ran = hermes("model", "list", "ollama")
+    assert ran.code == 0 and [line.split()[0] for line in ran.out.splitlines()] == ["gemma3", "qwen3"], ran.err
+    monkeypatch.delenv("OLLAMA_BASE_URL")
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert hermes("model", "list", "gpt").code == 2
+    ran = hermes("model", "list", "anthropic")
+    assert ran.code == 2 and "ANTHROPIC_API_KEY" in ran.err, "it was taken for the provider, which has no key"
+
+
 def test_a_key_that_is_refused_is_said(hermes: Hermes, hermes_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_in_thread(lambda request: bad_key()) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)

@@ -17,7 +17,7 @@ from hermes.cli.screens import print_json, rows
 from hermes.config import Home
 from hermes.config.default_model import store_default_model
 from hermes.core.errors import ModelError, OperatorError, UsageError
-from hermes.credentials import Endpoint, is_embedded, is_local
+from hermes.credentials import Endpoint, NotConfigured, is_embedded, is_local
 from hermes.credentials.keys import ADDRESSES, KEYLESS
 from hermes.providers.catalog import Catalog, adapter_of
 from hermes.providers.names import nearest, same_model
@@ -52,13 +52,17 @@ def model() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def list_(context: click.Context, /, word: str, provider: str, base_url: str, as_json: bool) -> None:
-    """List the models that the server offers, with window and prices where they are known; only those with WORD."""
-    sources, endpoint = _asked(context, "", provider, base_url)
-    if is_embedded(endpoint.model):
-        names: tuple[str, ...] = (endpoint.model,)
-    else:
-        names = anyio.run(with_catalog, sources.loaded.settings.models, lambda catalog: _listed(catalog, endpoint))
-    names = tuple(name for name in names if word.lower() in name.lower())
+    """List the models that the server offers, with window and prices where they are known; only those with WORD, or
+    those of the provider WORD."""
+    is_provider = word in ADDRESSES and not provider  # and nothing else, where no model has such a name
+    try:
+        sources, endpoint, names = _matching(context, word, provider, base_url)
+    except NotConfigured:
+        if not is_provider:
+            raise
+        names = ()
+    if is_provider and not names:
+        sources, endpoint, names = _matching(context, "", word, base_url)
     catalog = Catalog(sources.loaded.settings.models)
     profiles = [catalog.profile(name) for name in names]
     if as_json:
@@ -78,6 +82,16 @@ def list_(context: click.Context, /, word: str, provider: str, base_url: str, as
         table.append((chosen, name, f"{each.window // 1000}k", price))
     click.echo(rows(table, indent=""))
     click.echo(f"windows and prices as of {REVIEWED}; what `models` in config.yaml says wins", err=True)
+
+
+def _matching(
+    context: click.Context, word: str, provider: str, base_url: str
+) -> tuple[Sources, Endpoint, tuple[str, ...]]:
+    sources, endpoint = _asked(context, "", provider, base_url)
+    names: tuple[str, ...] = (endpoint.model,)
+    if not is_embedded(endpoint.model):
+        names = anyio.run(with_catalog, sources.loaded.settings.models, lambda catalog: _listed(catalog, endpoint))
+    return sources, endpoint, tuple(name for name in names if word.lower() in name.lower())
 
 
 @model.command("providers", epilog="\b\nExamples:\n  hermes model providers\n  hermes model list --provider ollama")
