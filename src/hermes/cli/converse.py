@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import click
 
 from hermes.chat.interactive import Chat
@@ -97,10 +98,14 @@ def _seat(chat: Chat, composer: Any, face: Chosen) -> None:
 
 
 async def _serve_board(sources: Sources, chat: Chat) -> None:
-    # edge: only a conversation that has the board on loads the database and the dispatcher
-    from hermes.cli.kanban_serving import serve_board
+    def load() -> Callable[[Sources, Chat], Awaitable[None]]:
+        # edge: only a conversation that has the board on loads the database and the dispatcher, beside the typing
+        from hermes.cli.kanban_serving import serve_board
 
-    await serve_board(sources, chat)
+        return serve_board
+
+    serve = await anyio.to_thread.run_sync(load)
+    await serve(sources, chat)
 
 
 async def _signals(chat: Chat, hung_up: anyio.Event, lent: Callable[[], bool]) -> None:
