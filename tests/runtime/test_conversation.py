@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from hermes.core.codec import decode_entry
 from hermes.core.errors import ModelError
 from hermes.core.messages import LARGE, Assistant, Interrupted, ToolResult, User, plain_text
+from hermes.runtime.control import Receipt
 from hermes.runtime.rows import stored_spec
+from hermes.store.ops import PutInbox, Store, Ticket, Unit
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
 from hermes.testing.scripted import ScriptedModel, call, hang, reply
@@ -38,6 +41,57 @@ async def test_conversation_keeps_its_history(tmp_path: Path, virtual_clock: Vir
         assert (await session.exchange("second")).text == "two"
     kinds = [type(entry) for entry in model.requests[1].entries]
     assert kinds == [User, Assistant, User]
+
+
+class Late:
+    """A journal whose tickets for messages are kept back until `let_go`; everything else of it is the real one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.let_go = anyio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def submit(self, unit: Unit) -> Any:
+        ticket = self._store.submit(unit)
+        return Kept(ticket, self.let_go) if any(isinstance(op, PutInbox) for op in unit.ops) else ticket
+
+
+class Kept:
+    def __init__(self, ticket: Ticket, let_go: anyio.Event) -> None:
+        self._ticket = ticket
+        self._let_go = let_go
+        self.done = False
+
+    async def wait(self) -> None:
+        await self._let_go.wait()
+        await self._ticket.wait()
+
+
+async def test_a_line_is_read_while_its_own_row_is_on_its_way(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [reply("one")])
+    late: list[Late] = []
+
+    def wrap(store: Store) -> Store:
+        late.append(Late(store))
+        return cast(Store, late[0])
+
+    returned: list[Receipt] = []
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock, wrap_store=wrap) as lab:
+        session = await lab.converse()
+
+        async def say() -> None:
+            returned.append(await session.say("first"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(say)
+            while not model.requests:
+                await anyio.sleep(0.01)
+            assert not returned, "whoever said it hears that it is kept once it is"
+            late[0].let_go.set()
+        receipt = returned[0]
+        assert lab.runtime.control.view(session.task).receipts[receipt.id]["state"] == "delivered"
 
 
 async def test_interrupt_stops_the_turn_and_the_conversation_goes_on(

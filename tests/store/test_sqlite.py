@@ -115,6 +115,29 @@ async def test_batches_grow_while_the_writer_works_and_are_capped(tmp_path: Path
     assert hold.count == 0
 
 
+async def test_what_a_person_waits_for_is_handed_over_while_the_writer_works(tmp_path: Path) -> None:
+    hold = CountingHold()
+    store = await open_store(tmp_path / "runtime.db", hold=hold)
+    stall = Stall(store.path)
+
+    async def handed_over(work: Unit) -> int:
+        store.submit(work)
+        before = hold.total
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        return hold.total - before
+
+    assert await handed_over(unit(entry(0))) == 1, "the writer was idle"
+    assert await handed_over(unit(entry(1))) == 0, "collected while the writer is busy"
+    assert await handed_over(Unit(ops=(entry(2),), urgent=True)) == 1
+    assert await handed_over(unit(entry(3))) == 0
+    stall.end()
+    await store.flush()
+    assert stored(store.path) == [0, 1, 2, 3]
+    await store.close()
+    assert hold.count == 0
+
+
 @pytest.mark.fault("B087")
 async def test_another_process_that_writes_is_waited_for(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "runtime.db")

@@ -1,8 +1,9 @@
 """Group commit: units handed in during one turn of the event loop share a transaction, and batches grow under load.
 
 All state belongs to the loop's thread, so there is no lock; the writer thread only sees sealed batches. A batch is
-sealed at the end of the turn that opened it if the writer is idle, else when the writer comes back, and always when it
-is full. The first batch that fails as a whole stops the journal for good: what came after it may build on what is lost.
+sealed at the end of the turn that opened it if the writer is idle or a person waits for it, else when the writer comes
+back, and always when it is full. The first batch that fails as a whole stops the journal for good: what came after it
+may build on what is lost.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ Write = Callable[[sqlite3.Connection, Sequence[Item]], dict[int, StoreError]]
 
 
 class _Batch:
-    __slots__ = ("_urgent", "_waiters", "done", "items", "rows", "tickets")
+    __slots__ = ("_urgent", "_waiters", "done", "hurried", "items", "rows", "tickets")
 
     def __init__(self) -> None:
         self.rows = 0
         self.done = False
+        self.hurried = False  # it is sealed at the end of this turn, whatever the writer is at
         self._urgent: list[asyncio.Future[None]] = []
         self._waiters: deque[asyncio.Future[None]] = deque()
         self.items: list[Item] = []
@@ -146,6 +148,9 @@ class GroupCommit:
         batch.rows += len(unit.ops) or 1
         if batch.rows >= BATCH_ROWS:
             self._seal()
+        elif unit.urgent and self._flying and not batch.hurried:
+            batch.hurried = True
+            self._loop.call_soon(self._hurry, batch)
         return ticket
 
     def log(self, row: EventRow) -> None:
@@ -192,6 +197,11 @@ class GroupCommit:
 
     def _seal_if_idle(self) -> None:
         if not self._flying:
+            self._seal()
+
+    def _hurry(self, batch: _Batch) -> None:
+        """A person waits: the writer goes on with this batch without asking the loop, which may be busy, for it."""
+        if self._open is batch:
             self._seal()
 
     def _seal(self) -> None:
