@@ -129,7 +129,7 @@ class DiskRoom:
         when they have no name any more."""
         with self._lock:
             for folder, before in self._last.items():
-                with contextlib.suppress(FileNotFoundError):  # removed by the task
+                with contextlib.suppress(OSError):  # removed by the task, or a network's that is away
                     self._last[folder] = now = self._used(folder)
                     self._grown += max(0, now - before)
             if self._grown <= self._room or self._clock() < self._rested:
@@ -151,11 +151,15 @@ class DiskRoom:
         )
 
     def _held(self, pids: Iterable[int]) -> int:
-        named = {(status.st_dev, status.st_ino): status for status in _files(self._folders)}
-        devices = {*self._devices, *(device for device, _ in named)}  # and not files in memory
-        unnamed = {(one.st_dev, one.st_ino): one for one in _unnamed(pids) if one.st_dev in devices}
-        files = ({**unnamed, **named}).values()
-        return sum(one.st_blocks * 512 for one in files if one.st_ctime >= self._since and stat.S_ISREG(one.st_mode))
+        devices, files = set(self._devices), dict[tuple[int, int], int]()
+        for one in _files(self._folders):
+            devices.add(one.st_dev)
+            if one.st_ctime >= self._since and stat.S_ISREG(one.st_mode):
+                files[one.st_dev, one.st_ino] = one.st_blocks * 512
+        for one in _unnamed(pids):
+            if one.st_dev in devices and one.st_ctime >= self._since:  # and not in memory
+                files[one.st_dev, one.st_ino] = one.st_blocks * 512
+        return sum(files.values())
 
 
 def _threads(pid: int) -> int:
