@@ -82,7 +82,8 @@ class Enclosure(Protocol):
         there are none. A sentence about one that was passed is told on a thread. What it returns ends the looking."""
 
     async def starting(self, work: Callable[[], T]) -> T:
-        """Run `work`, which starts a process, on a thread that may do so. It is not abandoned when cancelled."""
+        """Run `work`, which starts a process or does little more, on a thread that may do so. It is not abandoned when
+        cancelled."""
 
     def end_inside(self, call_key: str) -> None:
         """End what a call left where signals from outside do not reach."""
@@ -92,7 +93,7 @@ class Enclosure(Protocol):
 
     @property
     def closes_at_once(self) -> bool:
-        """Whether `close` does not block."""
+        """Whether `close` does not block, and `remarks` not for long."""
 
     def close(self) -> None:
         """Remove what was made. Safe to call twice."""

@@ -288,8 +288,13 @@ class LocalEnvironment:
             notes.extend(self._enclosure.remarks())
             return pump.output.finish()
 
+        output = pump.output
+        short = self._enclosure.closes_at_once and not output.spilled and output.total <= output.limits.visible
         try:
-            text, truncated, path = await anyio.to_thread.run_sync(finish, limiter=self._threads)
+            if short:  # a few calls of the system: whoever starts commands makes them in passing
+                text, truncated, path = await self._enclosure.starting(finish)
+            else:
+                text, truncated, path = await anyio.to_thread.run_sync(finish, limiter=self._threads)
         except OSError as error:
             raise ToolError(f"The command ran, but its state or output could not be kept: {error}") from None
         after = await self._look_outside()
@@ -307,7 +312,7 @@ class LocalEnvironment:
             stopped=stopped,
             truncated=truncated,
             output_path=path,
-            total_bytes=pump.output.total,
+            total_bytes=output.total,
             passed=pump.passed if stopped == "limit" else "",
             notes=tuple(notes),
             escaped=escaped,
