@@ -12,13 +12,13 @@ import pytest
 from hermes.chat.attaching import MOST_PICTURE, MOST_PICTURES, Attached, Sight, attached
 from hermes.chat.sessions_read import said
 from hermes.core.codec import encode_json
-from hermes.core.messages import Image, Text, ToolResult, User, plain_text, viewable
+from hermes.core.messages import Image, Steer, Text, ToolResult, User, plain_text, viewable
 from hermes.core.model import ModelProfile
 from hermes.credentials.redact import Redactor
 from hermes.providers.profiles import profile_of
-from hermes.runtime.carrying import carried, packed, spoken
+from hermes.runtime.carrying import carried, packed, pictures, spoken
 from hermes.testing.clock import VirtualClock
-from hermes.testing.scripted import ScriptedModel, reply
+from hermes.testing.scripted import ScriptedModel, call, reply
 from tests.cli.test_interactive import desk
 
 pytestmark = pytest.mark.anyio
@@ -167,17 +167,28 @@ async def test_in_a_conversation_and_when_it_is_taken_up_again(tmp_path: Path, v
     assert [base64.b64decode(part.data) for part in kept if isinstance(part, Image)] == pictures
 
 
-async def test_a_picture_during_a_turn_waits_for_its_end(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+@pytest.mark.parametrize("sees", [True, False])
+async def test_a_picture_during_a_turn_goes_along_with_the_correction(
+    tmp_path: Path, virtual_clock: VirtualClock, sees: bool
+) -> None:
     (tmp_path / "a.png").write_bytes(PNG)
-    model = ScriptedModel("m", [reply("one", delay=5.0), reply("two")], profile=ModelProfile(images=True))
+    step = reply(calls=[call("terminal", command="true")], delay=5.0)
+    model = ScriptedModel("m", [step, reply("one"), reply("two")], profile=ModelProfile(images=True))
     async with desk(model, tmp_path, virtual_clock, **{"display.busy_input_mode": "steer"}) as at:
         at.type("begin")
         await at.until(lambda: at.chat.turn_runs)
         at.type("see @a.png")
-        await at.sees("attached: a.png", "queued: it is read when this turn is over", "two")
+        await at.sees("attached: a.png", "reads this at its next step", "one")
         await at.quiet()
-    (last,) = [entry for entry in model.requests[1].entries if isinstance(entry, User)][1:]
-    assert any(isinstance(part, Image) for part in last.content)
+        session = at.chat.session
+        assert session is not None
+        (row,) = await at.lab.runtime.store.inbox(session.task.id)
+        assert [part.data for part in pictures(carried(row.text))] == [base64.b64encode(PNG).decode()]
+    (steer,) = [entry for entry in viewable(model.requests[1].entries, sees) if isinstance(entry, Steer)]
+    if sees:
+        assert steer.text == "see @a.png" and base64.b64decode(steer.pictures[0].data) == PNG
+    else:
+        assert steer.text == "see @a.png [image/png, not shown]" and not steer.pictures
 
 
 def test_an_exported_conversation_says_which_pictures_there_were() -> None:

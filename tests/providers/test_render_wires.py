@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hermes.core.messages import Assistant, Entry, Image, Text, ToolCall, ToolResult, User
+from hermes.core.messages import Assistant, Entry, Image, Steer, Text, ToolCall, ToolResult, User
 from hermes.providers import render_anthropic, render_responses
 from hermes.providers.kept import Kept, pieces
 from hermes.providers.render import render as render_chat
@@ -108,6 +108,23 @@ def test_errors_and_pictures_stand_in_their_results() -> None:
     items = responses(entries)
     assert items[0]["content"][1] == {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
     assert items[-1]["output"] == [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]
+
+
+def test_pictures_of_a_correction_follow_it_in_the_turn_of_the_user() -> None:
+    image = Image(media_type="image/png", data="AAAA")
+    correction = Steer(text="like this", receipt="r", pictures=(image,))
+    for before in ([user("go"), calling("a"), result(0)], [user("go")]):
+        entries: list[Entry] = [*before, correction]
+        last = render_chat(entries, nonce=NONCE)[-1]
+        assert last["role"] == "user"
+        assert last["content"][-1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+        shown = anthropic(entries)[-1]
+        assert shown["role"] == "user"
+        source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+        assert shown["content"][-1] == {"type": "image", "source": source}
+        assert "like this" in str(shown)
+        items = responses(entries)
+        assert items[-1]["content"][-1] == {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
 
 
 def test_corrections_and_notices_stand_behind_results_with_their_authority() -> None:

@@ -318,13 +318,12 @@ class Chat:
             self.stops.taken()
 
     async def _message(self, said: Content) -> None:
-        words = plain_text(said)
         if self.session is None:
             await self._open(said)
         elif not self.turn_runs:
             await self.session.say(said)
-        elif self.busy_mode == "steer" and all(isinstance(part, Text) for part in said):
-            await self.steer(words)
+        elif self.busy_mode == "steer":
+            await self.steer(said)
         else:
             if self.busy_mode == "interrupt":
                 self.session.interrupt("the user wrote something new")
@@ -347,13 +346,13 @@ class Chat:
             self.screen.note("queued: it is read when this turn is over (/steer TEXT reaches it sooner)")
             self._note(waiting(self))
 
-    async def steer(self, text: str) -> None:
+    async def steer(self, said: Content | str) -> None:
         """Correct the conversation; without a turn it is an ordinary message."""
         if self.session is None or not self.turn_runs:
             self.screen.note("no turn runs: sent as a message")
-            await self._message((Text(text),))
+            await self._message((Text(said),) if isinstance(said, str) else said)
             return
-        receipt = await self.runtime.control.steer(self.session.task, text)
+        receipt = await self.runtime.control.steer(self.session.task, said)
         if receipt is None:
             raise OperatorError(f"session {self.session.id} has ended; the next line starts a new one")
         self.screen.note("the conversation reads this at its next step")

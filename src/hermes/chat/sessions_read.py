@@ -164,7 +164,7 @@ def said(entry: Entry, full: bool) -> list[tuple[str, str]]:
     if isinstance(entry, User):
         return [("you" if entry.source == "user" else entry.source, _text(entry.content))]
     if isinstance(entry, Steer):
-        return [(f"steer from {entry.sender}", entry.text)]
+        return [(f"steer from {entry.sender}", entry.text + "".join(map(_picture_words, entry.pictures)))]
     if isinstance(entry, (Notice, Summary)):
         return [("notice" if isinstance(entry, Notice) else "summary", entry.text)] if entry.text else []
     assert isinstance(entry, Interrupted)

@@ -268,7 +268,10 @@ class Agent:
             receipts.append(message.receipt)
             self._budget.new_exchange()
         for steer in inbox.take_steers():
-            entries.append(Steer(text=steer.text, receipt=steer.receipt, sender=steer.sender, at=now))
+            pictures = steer.pictures
+            entries.append(
+                Steer(text=steer.text, receipt=steer.receipt, sender=steer.sender, pictures=pictures, at=now)
+            )
             receipts.append(steer.receipt)
         ends = inbox.take_ends()
         if ends:

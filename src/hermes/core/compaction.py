@@ -68,6 +68,8 @@ def estimate_entries(entries: Sequence[Entry]) -> int:
             total += _text_tokens(entry.partial)
         else:
             total += _text_tokens(entry.text)
+            if isinstance(entry, Steer):
+                total += IMAGE_TOKENS * len(entry.pictures)
     return int(total)
 
 

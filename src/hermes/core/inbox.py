@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import anyio
 import msgspec
 
-from hermes.core.messages import Content
+from hermes.core.messages import Content, Image
 
 __all__ = ["ChildEnd", "FollowUp", "Inbox", "Remark", "SteerMessage"]
 
@@ -28,6 +28,7 @@ class SteerMessage(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     sender: str = "user"
     at: float = 0.0
+    pictures: tuple[Image, ...] = ()
 
 
 class FollowUp(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,10 +84,13 @@ def viewable(entries: tuple[Entry, ...], images: bool | None) -> tuple[Entry, ..
     """The entries as a model can take them: where it looks at no pictures (`images` False), a word stands for each."""
     if images is not False:
         return entries
-    return tuple(_in_words(entry) if isinstance(entry, User | ToolResult) else entry for entry in entries)
+    return tuple(_in_words(entry) if isinstance(entry, User | ToolResult | Steer) else entry for entry in entries)
 
 
-def _in_words(entry: User | ToolResult) -> User | ToolResult:
+def _in_words(entry: User | ToolResult | Steer) -> User | ToolResult | Steer:
+    if isinstance(entry, Steer):
+        words_of = "".join(f" [{picture.media_type}, not shown]" for picture in entry.pictures)
+        return msgspec.structs.replace(entry, text=entry.text + words_of, pictures=()) if words_of else entry
     if not any(isinstance(part, Image) for part in entry.content):
         return entry
     words = (part if isinstance(part, Text) else Text(f" [{part.media_type}, not shown]") for part in entry.content)
@@ -197,6 +200,7 @@ class Steer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     text: str
     receipt: str
     sender: str = "user"
+    pictures: tuple[Image, ...] = ()
     at: float = 0.0
 
 

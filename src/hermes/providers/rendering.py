@@ -115,7 +115,9 @@ class Rendering(ABC):
             self.user(entry.content)
         elif isinstance(entry, Steer):
             if not self.fold(steer_block(entry.text, self._nonce)):
-                self.user((Text(entry.text),))
+                self.user((Text(entry.text), *entry.pictures))
+            elif entry.pictures:  # behind tool results there is room for text alone
+                self.user((Text(notice_block("Pictures of the user's correction above:")), *entry.pictures))
         elif isinstance(entry, Notice):
             text = notice_block(defused(entry.text))
             if not self.fold(text):

@@ -12,7 +12,7 @@ import msgspec
 from hermes.core.codec import encode_json
 from hermes.core.messages import Content, Image, Text
 
-__all__ = ["carried", "packed", "spoken"]
+__all__ = ["carried", "packed", "pictures", "spoken"]
 
 #: Stands before the parts of a message with pictures; nobody can type it.
 _PARTS = "\x1eparts:"
@@ -33,6 +33,11 @@ def carried(text: str) -> Content:
         except msgspec.MsgspecError:
             pass  # it only looked like one
     return (Text(text),)
+
+
+def pictures(content: Content) -> tuple[Image, ...]:
+    """The pictures of a message."""
+    return tuple(part for part in content if isinstance(part, Image))
 
 
 def spoken(content: Content) -> str:

@@ -22,7 +22,7 @@ from hermes.core.messages import Content, Text, opening
 from hermes.core.result import async_status
 from hermes.core.scope import TaskScope
 from hermes.core.views import TaskView
-from hermes.runtime.carrying import carried, packed, spoken
+from hermes.runtime.carrying import carried, packed, pictures, spoken
 from hermes.runtime.journal import EncodedTools, Journals, TaskJournal
 from hermes.runtime.restoring import close_open_work, load_histories, narrowed
 from hermes.runtime.supervisor import Supervisor
@@ -97,7 +97,9 @@ class Control:
 
     # -- talking to a task ------------------------------------------------------------------------------------------
 
-    async def steer(self, task: Task, text: str, *, sender: str = "user", receipt: str = "") -> Receipt | None:
+    async def steer(
+        self, task: Task, said: Content | str, *, sender: str = "user", receipt: str = ""
+    ) -> Receipt | None:
         """Store a correction and queue it for the next boundary. None: the task has ended.
 
         The same `receipt` asks once, however often it is given.
@@ -107,11 +109,14 @@ class Control:
         if task.ended or task.ending:
             return None
         receipt = receipt or self._receipt()
-        await self._store(task, receipt, "steer", text, sender)
+        parts = (Text(said),) if isinstance(said, str) else said
+        await self._store(task, receipt, "steer", parts, sender)
         if task.ended or task.ending:
             self._refuse(task, receipt, "steer", "the task ended")
             return None
-        task.inbox.steer(SteerMessage(receipt=receipt, text=text, sender=sender, at=self._supervisor.clock.now()))
+        now = self._supervisor.clock.now()
+        words, seen = spoken(parts), pictures(parts)
+        task.inbox.steer(SteerMessage(receipt=receipt, text=words, sender=sender, at=now, pictures=seen))
         return Receipt(id=receipt, state="queued")
 
     async def follow_up(self, task: Task, content: Content | str) -> Receipt | None:

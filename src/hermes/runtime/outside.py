@@ -14,7 +14,7 @@ import anyio
 from hermes.core.errors import StoreError
 from hermes.core.events import ControlDelivered, ControlMissed, ControlReceived, ControlRefused
 from hermes.core.inbox import FollowUp, SteerMessage
-from hermes.runtime.carrying import carried, spoken
+from hermes.runtime.carrying import carried, pictures, spoken
 from hermes.runtime.control import Control
 from hermes.runtime.supervisor import Supervisor
 from hermes.runtime.task import Task
@@ -122,7 +122,16 @@ async def apply_message(
     elif row.verb == "continue":
         control.take_follow_up(task, row)
     elif row.verb == "steer":
-        task.inbox.steer(SteerMessage(receipt=row.receipt, text=row.text, sender=row.sender, at=row.created_at))
+        said = carried(row.text)
+        task.inbox.steer(
+            SteerMessage(
+                receipt=row.receipt,
+                text=spoken(said),
+                sender=row.sender,
+                at=row.created_at,
+                pictures=pictures(said),
+            )
+        )
     elif row.verb == "follow_up":
         task.hushed = False
         task.inbox.follow_up(FollowUp(receipt=row.receipt, content=carried(row.text), at=row.created_at))
