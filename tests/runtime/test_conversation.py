@@ -11,12 +11,14 @@ import pytest
 from hermes.core.codec import decode_entry
 from hermes.core.errors import ModelError
 from hermes.core.messages import LARGE, Assistant, Interrupted, ToolResult, User, plain_text
+from hermes.core.model import ModelRequest
 from hermes.runtime.control import Receipt
+from hermes.runtime.pace import ATTENDED, ROUND
 from hermes.runtime.rows import stored_spec
 from hermes.store.ops import PutInbox, Store, Ticket, Unit
 from hermes.testing.clock import VirtualClock
 from hermes.testing.lab import open_lab
-from hermes.testing.scripted import ScriptedModel, call, hang, reply
+from hermes.testing.scripted import EndlessModel, Reply, ScriptedModel, call, hang, reply
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +94,29 @@ async def test_a_line_is_read_while_its_own_row_is_on_its_way(tmp_path: Path, vi
             late[0].let_go.set()
         receipt = returned[0]
         assert lab.runtime.control.view(session.task).receipts[receipt.id]["state"] == "delivered"
+
+
+async def test_others_are_let_by_more_slowly_only_while_a_person_waits(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    seen: dict[str, int] = {}
+
+    def step(request: ModelRequest) -> Reply:
+        child = plain_text(request.entries[0].content) == "part"  # type: ignore[union-attr]
+        seen["child" if child else f"turn {len(request.entries)}"] = pace.most
+        if child:
+            return reply("done", delay=1)
+        asked = len(request.entries) == 1
+        return reply(calls=[call("delegate_task", goal="part")]) if asked else reply("all done")
+
+    async with open_lab(EndlessModel(step), workspace=tmp_path, clock=virtual_clock) as lab:
+        pace = lab.runtime.supervisor.admission.pace
+        session = await lab.converse()
+        await session.exchange("go")
+        assert seen == {"turn 1": ATTENDED, "child": ROUND, "turn 3": ATTENDED}
+        assert pace.most == ROUND, "it rests"
+        await session.close()
+        assert pace.most == ROUND
 
 
 async def test_interrupt_stops_the_turn_and_the_conversation_goes_on(

@@ -43,6 +43,40 @@ async def test_a_crowd_passes_in_order_and_few_in_a_round(virtual_clock: object)
     assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= 3
 
 
+async def test_fewer_pass_in_a_round_while_somebody_waits_for_an_answer(virtual_clock: object) -> None:
+    pace = Pace(6, 2)
+    passed: list[int] = []
+
+    async def one(number: int) -> None:
+        await pace.wait()
+        passed.append(number)
+
+    async def most_in_a_round() -> int:
+        passed.clear()
+        seen = [0]
+        async with anyio.create_task_group() as crowd:
+            for number in range(30):
+                crowd.start_soon(one, number)
+            while len(passed) < 30:
+                await anyio.lowlevel.checkpoint()
+                seen.append(len(passed))
+        assert passed == list(range(30))
+        await anyio.sleep(1)
+        return max(after - before for before, after in zip(seen, seen[1:], strict=False))
+
+    async with anyio.create_task_group() as group:
+        pace.start(group)
+        assert 2 < await most_in_a_round() <= 6
+        pace.hasten("conversation")
+        pace.hasten("another")
+        pace.let_up("conversation")
+        assert await most_in_a_round() <= 2
+        pace.let_up("another")
+        pace.let_up("another")
+        assert 2 < await most_in_a_round() <= 6
+        group.cancel_scope.cancel()
+
+
 async def test_who_is_cancelled_in_line_holds_nobody_up(virtual_clock: object) -> None:
     pace = Pace(1)
     passed: list[str] = []

@@ -66,6 +66,7 @@ class Admission:
 
     def release(self, task: Task) -> None:
         """Give the slot back at the end of a task, and its place among its parent's running children."""
+        self.pace.let_up(task.id)
         if task.slot:
             task.slot = False
             self.running -= 1
@@ -80,6 +81,7 @@ class Admission:
     def lend(self, task: Task) -> None:
         """The task waits for others: its slot may run one of them. Calls nest."""
         task.lent += 1
+        self.pace.let_up(task.id)
         if task.lent == 1 and task.slot:
             task.slot = False
             self.running -= 1
@@ -92,6 +94,8 @@ class Admission:
     async def take_back(self, task: Task) -> None:
         """The wait is over: take a slot again, before anything new starts."""
         task.lent -= 1
+        if not task.lent:
+            self.awaited(task)
         if task.lent or task.spec.interactive or task.slot or task.stop is not None:
             return
         granted = anyio.Event()
@@ -104,6 +108,11 @@ class Admission:
             if not task.slot and entry in self._returning:
                 self._returning.remove(entry)
             raise
+
+    def awaited(self, task: Task) -> None:
+        """A turn of a task begins, or goes on: others keep it waiting less if somebody waits for its answer."""
+        if task.spec.interactive and task.stop is None:
+            self.pace.hasten(task.id)
 
     def place(self, task: Task) -> int:
         """The task's place in its line, 1 is next; 0 when it does not wait."""

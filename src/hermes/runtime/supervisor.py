@@ -295,6 +295,7 @@ class Supervisor:
         )
         task.emit(TaskStarted(attempt=task.attempt, model=task.spec.model.name))
         task.started.set()
+        self.admission.awaited(task)
         self._deadlines.watch(task)
 
     async def rest(self, task: Task, outcome: Outcome) -> bool:
@@ -305,10 +306,12 @@ class Supervisor:
         inbox = task.inbox
         if task.spec.interactive:
             task.rest(outcome)
+            self.admission.pace.let_up(task.id)
             try:
                 return await self._next_input(task)
             finally:
                 task.resting = False
+                self.admission.awaited(task)
         if inbox.pending:
             return True
         if not task.living_children() and not awaits_process(task):
