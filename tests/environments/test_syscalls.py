@@ -112,6 +112,14 @@ def test_a_kernel_that_takes_no_filter_still_makes_a_sandbox(tmp_path: Path) -> 
     assert found.unfiltered.startswith("the kernel does not take it") and "PR_SET_SECCOMP" in found.unfiltered
 
 
+def test_nothing_else_that_goes_wrong_costs_the_filter(tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text('#!/bin/sh\ncase "$*" in *--seccomp*) echo "bwrap: out of memory" >&2; exit 1;; esac\n')
+    program.chmod(0o755)
+    found = find_bwrap(str(tmp_path), "x86_64")
+    assert found.program == "" and found.reason.startswith("bwrap said: bwrap: out of memory. ")
+
+
 @pytest.fixture
 async def run(
     tmp_path: Path, needs_tool: Any, anyio_backend: str

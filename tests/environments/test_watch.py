@@ -203,7 +203,7 @@ async def make(tmp_path: Path, needs_tool: Any, anyio_backend: str) -> AsyncIter
 
 
 #: It goes on and on, since what a neighbour removes in a moment hides what is written in it.
-FILL = "for n in $(seq 900); do head -c 1000000 /dev/urandom > {place}/f$n; sleep 0.05; done; sleep 600"
+FILL = "for n in $(seq 900); do head -c 1000000 /dev/urandom > {place}/fill$n; sleep 0.05; done; sleep 600"
 
 
 @pytest.mark.anyio
@@ -214,7 +214,7 @@ async def test_a_command_that_fills_the_disk_is_ended_and_told_why(make: Make, t
     result = await env.run(FILL.format(place=place), key=KEY, timeout=500)
     assert (result.stopped, result.exit_code) == ("limit", None)
     assert "of 20 MB (terminal.container_disk)" in result.passed
-    after = await env.run(f"rm {place}/f*; echo made room", key=KEY)
+    after = await env.run(f"rm {place}/fill*; echo made room", key=KEY)
     assert (after.output, after.exit_code, after.stopped) == ("made room\n", 0, "")
 
 
@@ -239,7 +239,7 @@ async def test_an_unnamed_file_and_a_process_in_the_background_are_no_way_around
 async def test_many_short_commands_are_told_too(make: Make) -> None:
     env = make(disk=10 * MIB)
     notes: tuple[str, ...] = ()
-    for number in range(40):
+    for number in range(400):
         result = await env.run(f"head -c 2000000 /dev/urandom > f{number}", key=KEY)
         notes += result.notes
         if notes or result.stopped:
