@@ -119,6 +119,29 @@ async def test_others_are_let_by_more_slowly_only_while_a_person_waits(
         assert pace.most == ROUND
 
 
+async def test_a_stop_before_anything_was_said_does_not_stop_what_is_said_next(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    model = ScriptedModel("m", [reply("one")])
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock) as lab:
+        session = await lab.converse()
+        assert not session.stop_turn(), "its agent is not even built, and nothing waits for it"
+        assert (await session.exchange("go")).text == "one"
+        assert not session.stop_turn()
+
+
+async def test_a_goal_is_stopped_before_its_turn_begins(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    def step(request: ModelRequest) -> Any:
+        return reply("two") if len(request.entries) > 1 else hang()
+
+    async with open_lab(EndlessModel(step), workspace=tmp_path, clock=virtual_clock) as lab:
+        session = await lab.converse(goal="first")
+        assert session.stop_turn()
+        await session.exchange("second")
+        while session.task.outcome is None or session.task.outcome.text != "two":
+            await session.task.rested.wait()
+
+
 async def test_interrupt_stops_the_turn_and_the_conversation_goes_on(
     tmp_path: Path, virtual_clock: VirtualClock
 ) -> None:

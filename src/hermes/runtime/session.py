@@ -76,7 +76,16 @@ class Session:
     def stop_turn(self, reason: str = "interrupted by the user") -> bool:
         """Stop the turn that runs, or the one that is about to begin; children go on. False when there is neither."""
         inbox = self.task.inbox
-        return not self.task.ended and (inbox.interrupt(reason) or inbox.interrupt_beginning(reason))
+        if self.task.ended:
+            return False
+        return inbox.interrupt(reason) or self._begins() and inbox.interrupt_beginning(reason)
+
+    def _begins(self) -> bool:
+        """Whether there is anything that a turn could begin with: else the next line would be stopped for it."""
+        task, history = self.task, self.task.history
+        if task.inbox.pending:
+            return True
+        return bool(task.spec.goal) if history is None or history.last is None else not history.at_rest
 
     def composing(self, typing: bool) -> None:
         """Say whether a person is typing: ends of children wait up to two seconds for them."""

@@ -29,9 +29,6 @@ Durability = Literal["process", "power"]
 
 _ADVICE = "what was committed is safe; unfinished tasks go on after a restart"
 
-#: Seconds for which another process may be in the middle of writing a file that is looked at.
-_WRITTEN_SECONDS = 10.0
-
 # Short waits inside SQLite, so that a thread told to stop is not caught in them for the whole limit.
 _POLL = 0.1
 
@@ -102,23 +99,20 @@ def refuse_foreign(path: Path, migrations: Sized = MIGRATIONS, *, application: i
 def _header(path: Path) -> tuple[int, int]:
     """Application id and layout in a file's header; (0, 0) where it is no database.
 
-    While another process writes its pages, the header may already count some that are not there yet: then it is read
-    again. Raises `sqlite3.Error`: it is damaged.
+    The header may count pages that are not there: while another process writes them, and where one died in the middle
+    of moving them out of the write-ahead log, which then still has them all. Whether they are missing is for whoever
+    opens it to find out. Raises `sqlite3.Error`: it is damaged.
     """
-    until = time.monotonic() + _WRITTEN_SECONDS
-    while True:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        try:
-            return db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            code = error.sqlite_errorcode & 0xFF
-            if code == sqlite3.SQLITE_NOTADB:
-                return 0, 0
-            if code != sqlite3.SQLITE_CORRUPT or time.monotonic() >= until:
-                raise
-        finally:
-            db.close()
-        time.sleep(0.005)
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        db.execute("PRAGMA writable_schema = ON")  # or SQLite counts the pages first; nothing can be written here
+        return db.execute("PRAGMA application_id").fetchone()[0], db.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_NOTADB:
+            return 0, 0
+        raise
+    finally:
+        db.close()
 
 
 def make_private(path: Path) -> None:
