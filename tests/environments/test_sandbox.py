@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,52 @@ async def test_without_the_program_or_the_right_it_says_what_is_missing(tmp_path
     program.chmod(0o755)
     forbidden = Bubblewrap(SandboxSettings(), tmp_path, path=str(tmp_path))
     assert "No permissions to create new namespace" in forbidden.why_not() and "forbidden here" in forbidden.why_not()
+
+
+async def test_tasks_that_begin_at_once_try_the_program_once(tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text(f"#!/bin/sh\nmkdir '{tmp_path}/tried' || exit 1\n")
+    program.chmod(0o755)
+    maker = Bubblewrap(SandboxSettings(), tmp_path / "cache", path=f"{tmp_path}:{os.environ['PATH']}")
+    together = threading.Barrier(4)
+
+    def ready() -> str:
+        together.wait(300)
+        return maker.ready()[0]
+
+    found: list[str] = []
+
+    async def begin() -> None:
+        found.append(await anyio.to_thread.run_sync(ready))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(begin)
+    assert found == [str(program)] * 4
+    maker.close()
+
+
+async def test_a_sandbox_that_could_not_be_made_once_is_made_whole_the_next_time(
+    tmp_path: Path, work: Path, needs_tool: Any
+) -> None:
+    needs_tool("bwrap")
+    maker = Bubblewrap(SandboxSettings(), tmp_path / "cache", groups=ControlGroups(reason="none"))
+    program, _ = maker.ready()
+    maker.identity = b"[user]\n"
+    sandbox = maker.sandbox(str(work), tmp_path / "state", command_environment(os.environ))
+    assert sandbox.files is not None
+    home = tmp_path / "state" / "tmp" / "home"
+    home.rmdir()
+    with pytest.raises(FileNotFoundError):
+        sandbox.open()
+    home.mkdir()
+    sandbox.open()
+    launch = sandbox.launch(["true"], {}, "/")
+    if launch.handed is not None:
+        os.close(launch.handed)
+    assert launch.argv.count(program) == 1
+    sandbox.close()
+    maker.close()
 
 
 async def test_a_killed_process_leaves_no_command_behind(tmp_path: Path, work: Path, needs_tool: Any) -> None:

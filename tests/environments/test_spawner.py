@@ -10,6 +10,7 @@ import anyio.to_thread
 import pytest
 
 from hermes.environments.spawner import Spawner
+from tests.environments.threads import no_thread_to_be_had
 
 pytestmark = pytest.mark.anyio
 
@@ -80,3 +81,10 @@ async def test_the_thread_ends_after_what_it_was_given_and_begins_anew_where_it_
     assert second is not first and second.is_alive()
     await anyio.to_thread.run_sync(spawner.close)
     assert not second.is_alive()
+
+
+async def test_a_thread_that_cannot_be_had_once_is_asked_for_again(spawner: Spawner) -> None:
+    with no_thread_to_be_had(), pytest.raises(RuntimeError, match="thread"):
+        await spawner.run(lambda: 1)
+    with anyio.fail_after(300):
+        assert await spawner.run(lambda: 2) == 2

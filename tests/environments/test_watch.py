@@ -20,6 +20,7 @@ from hermes.environments.local import LocalEnvironment, LocalSettings
 from hermes.environments.sandbox import Bubblewrap, SandboxSettings
 from hermes.environments.scrub import command_environment
 from hermes.environments.watch import DiskRoom, Watch, crowded
+from tests.environments.threads import no_thread_to_be_had
 
 ONE = f"sa-{os.getpid():x}"
 KEY = CallKey(ONE, 1, 0)
@@ -128,8 +129,8 @@ def test_a_directory_that_cannot_be_looked_into_is_no_way_around(tmp_path: Path)
     try:
         os.chdir(tmp_path)
         for _ in range(20):  # 5,000 characters
-            os.mkdir("d" * 250)
-            os.chdir("d" * 250)
+            os.mkdir(b"\xff" * 250)
+            os.chdir(b"\xff" * 250)
         disk.used += 5 * MIB
         said = room.look()
     finally:
@@ -137,6 +138,7 @@ def test_a_directory_that_cannot_be_looked_into_is_no_way_around(tmp_path: Path)
         os.close(before)
         subprocess.run(["rm", "-rf", str(tmp_path)], check=True)
     assert "more than 4 MB" in said and "cannot be counted" in said and "File name too long" in said
+    assert said.encode("utf-8"), "whatever its name, it can be told"
 
 
 def test_a_workspace_that_is_gone_is_nothing_to_count(tmp_path: Path) -> None:
@@ -172,6 +174,22 @@ def test_one_thread_looks_while_there_is_something_to_look_at() -> None:
     other = watch.begin(lambda: "", said.append)
     other()
     watch.close()
+    watch.close()
+    assert said == ["full"]
+
+
+def test_a_thread_that_cannot_be_had_once_is_asked_for_again() -> None:
+    watch, told = Watch(every=0.001), threading.Event()
+    said: list[str] = []
+
+    def tell(text: str) -> None:
+        said.append(text)
+        told.set()
+
+    with no_thread_to_be_had(), pytest.raises(RuntimeError, match="thread"):
+        watch.begin(lambda: "of one that never began", said.append)
+    watch.begin(lambda: "full", tell)
+    assert told.wait(300)
     watch.close()
     assert said == ["full"]
 

@@ -20,6 +20,7 @@ from hermes.testing.guards import (
     LoopbackOnly,
     NetworkBlocked,
     NonBlocking,
+    OpenTransports,
     home_environment,
     is_local,
     new_tasks,
@@ -131,6 +132,24 @@ async def test_a_call_that_blocks_the_loop_fails_in_this_package_only(tmp_path: 
     with NonBlocking(hermes).active():
         time.sleep(0.001)
     blocks.nap()
+
+
+def test_a_transport_that_another_thread_makes_meanwhile_is_in_nobodys_way(transports: OpenTransports) -> None:
+    made: list[Making] = []
+
+    class Making(asyncio.Transport):
+        closed = False
+
+        def is_closing(self) -> bool:
+            if len(made) < 2:  # as another thread would at this moment
+                made.append(Making())
+            return self.closed
+
+    made.append(Making())
+    assert made[0] in transports.open()
+    for each in made:
+        each.closed = True
+    assert len(made) == 2 and transports.open().isdisjoint(made)
 
 
 CASES = {

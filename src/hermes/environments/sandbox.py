@@ -95,9 +95,10 @@ class Bubblewrap:
 
     def why_not(self) -> str:
         """Why there is no sandbox here, empty if there is one (blocking, tried once)."""
-        if not self._found.program:
-            self._found = find_bwrap(self._search)
-        return self._found.reason
+        with self._making:  # a later try that fails takes nothing from one that found it
+            if not self._found.program:
+                self._found = find_bwrap(self._search)
+            return self._found.reason
 
     @property
     def calls(self) -> bytes:
@@ -275,11 +276,13 @@ class Sandbox:
         program, groups = self._maker.ready()
         _ = self.files
         settings = self._settings
-        self._group = groups.take()
+        if self._group is None:
+            self._group = groups.take()
         self._held = self._group is not None or os.getuid() != 0  # it lets root have any number
         if self._room is not None or not self._held:
             self.watch = self._look_after
         enter = self._group.doors if self._group is not None else []
+        self._prefix = []  # it may have failed half-way before
         if enter:
             # 0 is whoever writes it; what it starts stays in the group
             lines = "; ".join(f'echo 0 > "${number}"' for number in range(1, len(enter) + 1))

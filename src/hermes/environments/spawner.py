@@ -33,7 +33,10 @@ class Spawner:
         self._lock = threading.Lock()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` on the thread. Once handed over it is waited for, so that nothing started is lost."""
+        """Run `work` on the thread. Once handed over it is waited for, so that nothing started is lost.
+
+        Raises RuntimeError where this machine gives no thread.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -47,9 +50,10 @@ class Spawner:
 
         with self._lock:
             if self._queue is None:
-                self._queue = SimpleQueue()
-                self._thread = threading.Thread(target=_serve, args=(self._queue,), name="hermes-spawner", daemon=True)
-                self._thread.start()
+                queue: _Queue = SimpleQueue()
+                thread = threading.Thread(target=_serve, args=(queue,), name="hermes-spawner", daemon=True)
+                thread.start()
+                self._queue, self._thread = queue, thread
             self._queue.put((work, loop, done))
         with anyio.CancelScope(shield=True):
             found = await future

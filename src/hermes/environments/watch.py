@@ -41,13 +41,14 @@ class Watch:
 
     def begin(self, look: Callable[[], str], tell: Callable[[str], None]) -> Callable[[], None]:
         """Call `look` on the thread (it may block) until it says something, which `tell` gets there, or until what this
-        returns is called."""
+        returns is called. Raises RuntimeError where this machine gives no thread."""
         one = object()
         with self._lock:
-            self._looks[one] = look, tell
             if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._run, name="hermes-watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="hermes-watch", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._looks[one] = look, tell
 
         def end() -> None:
             with self._lock:
@@ -189,7 +190,8 @@ def _files(folders: Iterable[str]) -> Iterator[os.stat_result]:
                         yield entry.stat(follow_symlinks=False)
         except OSError as error:
             if _hides(folder, error):
-                raise _Uncountable(f"{folder[:200]}: {error.strerror}") from None
+                shown = os.fsencode(folder[:200]).decode("utf-8", "replace")  # it becomes part of an answer
+                raise _Uncountable(f"{shown}: {error.strerror}") from None
 
 
 def _hides(folder: str, error: OSError) -> bool:

@@ -168,18 +168,19 @@ class OpenTransports:
     """
 
     def __init__(self) -> None:
-        self._all: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
+        self._all: set[weakref.ref[asyncio.BaseTransport]] = set()
         real = asyncio.BaseTransport.__init__
 
         def begin(transport: asyncio.BaseTransport, *args: Any, **options: Any) -> None:
             real(transport, *args, **options)
-            self._all.add(transport)
+            self._all.add(weakref.ref(transport, self._all.discard))
 
         asyncio.BaseTransport.__init__ = begin  # type: ignore[method-assign, assignment]
 
     def open(self) -> set[asyncio.BaseTransport]:
         """Return those that nobody has closed, and processes whose end nobody waited for."""
-        return {transport for transport in self._all if not _is_closed(transport)}
+        known = (each() for each in self._all.copy())  # loops of other threads make more meanwhile
+        return {transport for transport in known if transport is not None and not _is_closed(transport)}
 
     async def new(self, before: Iterable[asyncio.BaseTransport], rounds: int = 20) -> list[asyncio.BaseTransport]:
         """Return the open ones of this loop that are not in `before`, after `rounds` turns for those ending."""
