@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from hermes.cli.kanban_hearing import Hearing
 from hermes.config import Home, load
+from hermes.core.clock import held
 from hermes.core.messages import Notice
 from hermes.core.model import ModelRequest
+from hermes.kanban import tables as t
 from hermes.kanban.access import Access
 from hermes.kanban.board import Board
 from hermes.kanban.card import NewCard
@@ -153,3 +156,43 @@ async def test_a_notice_that_came_not_into_the_history_is_told_again(team: Team)
         await at.sees("board: ", "so it is done")
         await at.quiet()
     assert heard[-1] == heard[-1][:1] and TITLE in heard[-1][0]
+
+
+async def test_a_board_that_cannot_be_read_keeps_nobody_from_hearing_of_another(team: Team) -> None:
+    async with team.talk(ScriptedModel("m", [reply("made"), reply("so it is done")])) as at:
+        session = await begun(at)
+
+        def work() -> str:
+            boards = open_boards(team.loaded.home, team.loaded.settings, {})
+            (boards.root / "kanban-board.db").write_bytes(b"no database at all " * 500)
+            with boards.create("other") as board:
+                card = board.create(NewCard(title=TITLE, session_id=session), author="default").card.id
+                board.complete(card, Completion(summary="all in its place"), Authority(author="me"))
+            return card
+
+        with held(team.clock):
+            card = await anyio.to_thread.run_sync(work)
+        await at.sees(f"board: {card} done", "so it is done")
+        assert at.composer.text.count("kanban-board.db") == 1, "what cannot be read is said, once"
+
+
+async def test_what_comes_to_light_behind_a_newer_event_is_told(team: Team) -> None:
+    """Where several hosts write, a number that was given out first may be committed last."""
+    async with team.talk(ScriptedModel("m", [reply("made"), reply("so it is done")])) as at:
+        card = await team.card(await begun(at))
+
+        def late(board: Board) -> None:
+            newest = board.last_event()
+            said = {"card_id": card, "kind": "completed", "author": "coder", "payload": {"summary": "late"}}
+            with board.database.write() as tx:
+                tx.run(t.cards.update().where(t.cards.c.id == card).values(status="done"))
+                tx.run(t.events.insert().values(id=newest - 1, created_at=tx.now, **said))
+
+        def ahead(board: Board) -> None:
+            with board.database.write() as tx:
+                tx.run(t.events.update().where(t.events.c.card_id == card).values(id=t.events.c.id + 100))
+
+        await team.on(ahead)
+        await anyio.sleep(70)  # it was looked for meanwhile, also on boards that are new
+        await team.on(late)
+        await at.sees(f"board: {card} done: {TITLE} — late", "so it is done")

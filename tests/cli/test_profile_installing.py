@@ -211,6 +211,7 @@ def test_a_person_who_is_asked_sees_the_texts_that_come_and_the_limits_that_go(
         ({"agent.max_turns": 7}, {"agent.max_turns": 6}, []),
         ({}, {"agent.max_turns": 7}, []),
         ({}, {"agent.max_turns": "unlimited"}, ["agent.max_turns"]),
+        ({}, {"terminal.container_disk": 0}, ["terminal.container_disk"]),
         ({"agent.disabled_toolsets": ["web"]}, {}, ["agent.disabled_toolsets"]),
         ({"model.default": "a"}, {"model.default": "b"}, []),
         ({}, {"model.default": "${KEY}"}, ["model.default"]),

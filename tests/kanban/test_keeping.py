@@ -20,7 +20,7 @@ from hermes.kanban.errors import MoveRefused
 from hermes.kanban.launching import open_log
 from hermes.kanban.leading import Reason
 from hermes.kanban.store import Location
-from hermes.kanban.telling import tidings
+from hermes.kanban.telling import session_tidings, tidings
 from tests.kanban.conftest import HERE, StandingClock
 
 DAY = 86_400.0
@@ -148,6 +148,21 @@ def test_cards_that_wait_for_a_person_or_gave_up_are_told(board: Board) -> None:
         "needs_answer", "needs_answer", "failed", "needs_answer",
     ]  # fmt: skip
     assert found[asks.id].cure == f"hermes kanban answer {asks.id} TEXT" and "boom" in found[broken.id].text
+
+
+def test_what_is_put_right_afterwards_hides_nothing_from_a_conversation(board: Board) -> None:
+    broken, ended = (make(board, name, session_id="s") for name in ("broken", "ended"))
+    claimed = board.claim(profiles=["coder"], card=broken.id)
+    assert claimed is not None
+    gone = Proof(kind="ended", host_id=HERE.host_id)
+    board.release(claimed.claim.run_id, "crashed", gone, error="503 everywhere", failure_limit=1)
+    board.complete(ended.id, Completion(summary="x"), run_of(board, ended))
+    board.forgive([claimed.claim.run_id], author="dispatcher")
+    with board.database.write() as tx:
+        tx.run(t.cards.update().where(t.cards.c.id == ended.id).values(current_run_id=claimed.claim.run_id))
+    assert {each.card for each in board.repair()} == {ended.id}
+    news = session_tidings(board, "s", 0, profile="default")
+    assert [(each.occasion, each.card) for each in news] == [("failed", broken.id), ("done", ended.id)]
 
 
 def test_a_card_that_somebody_asked_for_is_told_whatever_it_is(board: Board) -> None:

@@ -77,11 +77,18 @@ class Hearing:
             self._told, self._seen = await self._told_before(session), {}
             self._session = session.id
         if self._looks % BOARDS == 0:
+            self._seen.clear()  # on PostgreSQL an event may be committed behind one with a higher number
             with held(self._hold):
                 self._boards = await anyio.to_thread.run_sync(self._existing)
         self._looks += 1
+        failed: list[HermesError] = []
         for slug in self._boards:
-            await self._ask(session, slug)
+            try:
+                await self._ask(session, slug)
+            except HermesError as error:  # the others can be heard of nevertheless
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     def _existing(self) -> list[str]:
         return open_boards(self._loaded.home, self._loaded.settings).existing()

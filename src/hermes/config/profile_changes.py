@@ -22,7 +22,7 @@ What = Literal["add", "replace", "remove", "set", "unset", "keep"]
 _LIMIT = re.compile(
     r"budget\..+|agent\.(?:max_turns|run_budget_seconds)|delegation\.(?:max_\w+|\w+_seconds)|runtime\.max_running"
     r"|kanban\.(?:max_\w+|failure_limit|(?:card|day)_(?:usd|tokens))|code_execution\.\w+"
-    r"|terminal\.(?:timeout|max_parallel|container_(?:memory|cpu))"
+    r"|terminal\.(?:timeout|max_parallel|container_(?:memory|cpu|disk))"
 )
 #: Lines of one file's change that are shown; the rest is counted.
 _LINES = 60

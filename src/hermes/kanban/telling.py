@@ -28,7 +28,8 @@ __all__ = ["OCCASIONS", "Occasion", "Tiding", "session_tidings", "tidings"]
 
 Occasion = Literal["needs_answer", "failed", "budget", "done"]
 OCCASIONS: tuple[Occasion, ...] = get_args(Occasion)
-_KINDS = ("blocked", "block_loop_detected", "review_requested", "gave_up", "completed", "reconciled")
+_OF_CARDS = ("blocked", "block_loop_detected", "review_requested", "gave_up", "completed")
+_KINDS = (*_OF_CARDS, "reconciled")
 #: In which states of its card an occasion still holds.
 _HOLDS: dict[str, tuple[str, ...]] = {
     "needs_answer": ("blocked", "triage", "review"), "failed": ("blocked",), "done": ("done", "archived")
@@ -70,7 +71,7 @@ def _events_of(board: Board, session_id: str, after: int) -> list[CardEvent]:
     """Of each card of a conversation the newest event that could be told, if it is newer than `after`."""
     e, c = t.events.c, t.cards.c
     columns = [e[name] for name in CardEvent.__struct_fields__]
-    mine = (c.session_id == session_id, e.id > after, e.kind.in_(_KINDS))
+    mine = (c.session_id == session_id, e.id > after, e.kind.in_(_OF_CARDS))
     with board.database.read() as tx:
         rows = tx.rows(sa.select(*columns).join(t.cards, c.id == e.card_id).where(*mine).order_by(e.id))
     newest = {event.card_id: event for event in values_of(CardEvent, rows)}
