@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -465,3 +467,22 @@ async def test_what_replies_and_calls_brought_stays_in_the_file(virtual_clock: V
             assert again.state == "failed" and "was changed while it was replayed" in again.error
         with (tmp_path / "old.jsonl").open("r+b") as file:
             file.truncate(1_000)
+
+
+@pytest.mark.anyio
+async def test_a_recording_may_come_through_a_pipe(virtual_clock: VirtualClock, tmp_path: Path) -> None:
+    """As from `<(zcat tape.jsonl.gz)` of a shell."""
+    first, _ = await record(ScriptedModel("m", [reply("an answer")]), "go", tmp_path, virtual_clock)
+    tape, kept = tmp_path / "tape.jsonl", tmp_path / "kept.jsonl"
+    tape.rename(kept)
+    os.mkfifo(tape)
+
+    def feed() -> None:
+        tape.write_bytes(kept.read_bytes())
+
+    feeding = threading.Thread(target=feed, daemon=True)
+    feeding.start()
+    cassette = await loaded(tmp_path, virtual_clock)
+    feeding.join(60)
+    async with open_lab(NOBODY, workspace=tmp_path, clock=virtual_clock, replay=cassette, settings=SETTINGS) as lab:
+        assert (await lab.ask("go")).summary == first.summary == "an answer"

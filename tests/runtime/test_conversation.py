@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from hermes.core.codec import decode_entry
-from hermes.core.errors import ModelError
+from hermes.core.errors import ModelError, OperatorError
 from hermes.core.messages import LARGE, Assistant, Interrupted, ToolResult, User, plain_text
 from hermes.core.model import ModelRequest
 from hermes.runtime.control import Receipt
@@ -94,6 +94,36 @@ async def test_a_line_is_read_while_its_own_row_is_on_its_way(tmp_path: Path, vi
             late[0].let_go.set()
         receipt = returned[0]
         assert lab.runtime.control.view(session.task).receipts[receipt.id]["state"] == "delivered"
+
+
+async def test_a_line_that_is_on_its_way_when_a_conversation_is_handed_over_is_read_there(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
+    model = ScriptedModel("m", [hang()])
+    late: list[Late] = []
+
+    def wrap(store: Store) -> Store:
+        late.append(Late(store))
+        return cast(Store, late[0])
+
+    async with open_lab(model, workspace=tmp_path, clock=virtual_clock, wrap_store=wrap) as lab:
+        session = await lab.converse()
+
+        async def ask() -> None:
+            with pytest.raises(OperatorError, match="ended before it answered: handed over"):
+                await session.exchange("first")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            while not model.in_flight:
+                await anyio.sleep(0.01)
+            await lab.runtime.supervisor.let_go(session.id, "handed over")
+            assert session.task.id not in lab.runtime.bus.tree.tasks
+            late[0].let_go.set()
+        (row,) = await lab.runtime.store.inbox(session.task.id)
+        assert row.state == "delivered"
+        with pytest.raises(OperatorError, match="has ended"):
+            await session.say("second")
 
 
 async def test_others_are_let_by_more_slowly_only_while_a_person_waits(

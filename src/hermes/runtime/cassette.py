@@ -14,11 +14,13 @@ from __future__ import annotations
 import fcntl
 import os
 import queue
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import IO, BinaryIO, TypeVar
 
 import msgspec
 
@@ -195,12 +197,17 @@ def read_cassette(path: Path) -> Cassette:
     """
     try:
         with path.open("rb") as file:
-            return _read(path, file)
+            if file.seekable():
+                return _read(path, file)
+            with tempfile.TemporaryFile() as copy:  # what comes through a pipe can be read once
+                shutil.copyfileobj(file, copy)
+                copy.seek(0)
+                return _read(path, copy)
     except OSError as error:
         raise UsageError(f"the recording {path} cannot be read: {error.strerror}.") from None
 
 
-def _read(path: Path, file: BinaryIO) -> Cassette:
+def _read(path: Path, file: IO[bytes]) -> Cassette:
     first = file.readline()
     header = _line(path, 1, first)
     if not isinstance(header, Header) or header.format != FORMAT:

@@ -86,8 +86,9 @@ class Control:
         return Found(None, tuple(get_close_matches(task_id, list(visible), n=3, cutoff=0.5)))
 
     def view(self, task: Task) -> TaskView:
-        """What the events say of a task."""
-        return self._supervisor.bus.tree.tasks[task.id]
+        """What the events say of a task; nothing of one that was let go and is forgotten here."""
+        known = self._supervisor.bus.tree.tasks.get(task.id)
+        return known or TaskView(task.id, task.scope.session_id, task.scope.parent_id)
 
     def seconds(self, task: Task) -> float:
         """Elapsed seconds of a task, fixed once it ended; while it is queued, what it ran before."""
@@ -130,7 +131,9 @@ class Control:
         # commit of its own would be a third of what a person waits for beside a thousand children.
         task.inbox.follow_up(FollowUp(receipt=receipt, content=parts, at=self._supervisor.clock.now()))
         await ticket.wait()
-        if (task.ended or task.ending) and self.view(task).receipts[receipt]["state"] != "delivered":
+        # One that was only stopped here has no end: whoever goes on with it reads what is stored.
+        ends = (task.ended or task.ending) and task.stop != "shutdown"
+        if ends and self.view(task).receipts.get(receipt, {}).get("state") != "delivered":
             return None  # its end says so
         return Receipt(id=receipt, state="queued")
 
