@@ -13,8 +13,9 @@ import pytest
 from hermes.core.clock import Clock, NoHold, SystemClock
 from hermes.core.errors import OperatorError
 from hermes.core.events import ControlDelivered, TaskPhase, TaskSuspended, ToolStarted
-from hermes.core.messages import Interrupted, Notice, Steer, User, plain_text
+from hermes.core.messages import Image, Interrupted, Notice, Steer, Text, User, plain_text
 from hermes.core.model import ModelRequest
+from hermes.runtime.carrying import packed
 from hermes.runtime.moving import have_let_go, offer
 from hermes.runtime.outside import NOBODY
 from hermes.runtime.remote import Remote
@@ -157,7 +158,8 @@ async def test_a_suspended_task_is_cancelled_without_running(tmp_path: Path) -> 
         alpha = task.children[0]
     async with elsewhere(tmp_path) as remote:
         row = await row_of(remote, alpha.id)
-        await remote.send(row, "steer", "never read")
+        said = packed((Text("never read"), Image(media_type="image/png", data="AAAA")), lambda body: body)
+        await remote.send(row, "steer", said)
         answer = await remote.send(row, "cancel", "not needed")
         assert answer["ok"] and answer["status"] == "cancelled" and answer["ended"] == [alpha.id]
         ended = await row_of(remote, alpha.id)

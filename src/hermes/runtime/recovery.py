@@ -23,6 +23,7 @@ from hermes.core.result import ENDED
 from hermes.core.scope import CallKey, TaskScope
 from hermes.core.views import TreeView
 from hermes.environments.process import end_leftovers
+from hermes.runtime.carrying import carried, spoken
 from hermes.runtime.control import Control
 from hermes.runtime.finding import find_session
 from hermes.runtime.outside import apply_message
@@ -243,7 +244,8 @@ class Recovery:
             if view.receipts.get(message.receipt, {}).get("state") != "queued":
                 continue
             if message.state == "missed":
-                task.emit(ControlMissed(receipt=message.receipt, verb=message.verb, text=message.text))
+                words = spoken(carried(message.text))
+                task.emit(ControlMissed(receipt=message.receipt, verb=message.verb, text=words))
             elif message.state == "delivered":
                 at = message.position
                 task.emit(ControlDelivered(receipt=message.receipt, verb=message.verb, position=at))

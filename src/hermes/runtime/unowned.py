@@ -15,6 +15,7 @@ from hermes.core.result import ENDED, ChildRef, TaskResult, async_status, exit_r
 from hermes.core.scope import CallKey
 from hermes.core.views import TaskView, TreeView
 from hermes.environments.process import end_leftovers
+from hermes.runtime.carrying import carried, spoken
 from hermes.runtime.rows import ended_event, stored_spec
 from hermes.store.ops import (
     AddEvent,
@@ -138,7 +139,7 @@ def _result(
         tool_trace=tuple(view.trace),
         files_read=tuple(view.files_read)[:40],
         files_written=tuple(view.files_written)[:40],
-        missed_steer=tuple(message.text for message in left.queued if message.verb == "steer"),
+        missed_steer=tuple(spoken(carried(message.text)) for message in left.queued if message.verb == "steer"),
         children=tuple(
             ChildRef(task_id=child.task_id, status="cancelled" if child in ending else async_status(child.state))
             for child in rows
