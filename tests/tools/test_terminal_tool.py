@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from hermes.core.environment import CommandResult
 from hermes.core.errors import ToolError
+from hermes.core.messages import Text
 from hermes.core.tools import ToolOutput
 from hermes.tools.toolsets import TerminalToolset
 from tests.tools.place import Place, call, tools_of
@@ -35,6 +37,15 @@ async def test_a_time_limit_is_an_answer_that_counts_as_failure(place: Place) ->
     assert output.details["output"] == "part"
     assert "within 5 s" in output.details["error"]
     assert (output.is_error, output.success) == (False, False)
+
+
+async def test_a_name_that_is_no_utf8_costs_no_result(place: Place) -> None:
+    said = "The directory /w/\udcff no longer exists; the command ran in /w."
+    place.answers = [CommandResult(output="hi\n", exit_code=0, duration=1, cwd="/w", notes=(said,))]
+    output = await run(place, command=":")
+    assert isinstance(output.content[0], Text)
+    answer = json.loads(output.content[0].text)
+    assert (answer["output"], answer["note"]) == ("hi\n", said.replace("\udcff", "\ufffd"))
 
 
 async def test_a_limit_of_the_sandbox_is_told_in_its_words(place: Place) -> None:

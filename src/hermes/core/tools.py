@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from hermes.core.codec import encode_json
 from hermes.core.errors import ToolError
 from hermes.core.messages import Content, Text
 from hermes.core.model import ToolSpec
@@ -59,7 +60,7 @@ def text_output(text: str, *, is_error: bool = False, details: Any = None, **mor
 
 def json_output(value: Any, *, is_error: bool = False, **more: Any) -> ToolOutput:
     """A JSON output: `value` is encoded for the model and kept as `details`."""
-    return ToolOutput(content=(Text(msgspec.json.encode(value).decode()),), details=value, is_error=is_error, **more)
+    return ToolOutput(content=(Text(encode_json(value).decode()),), details=value, is_error=is_error, **more)
 
 
 def error_output(message: str, **more: Any) -> ToolOutput:
