@@ -90,7 +90,7 @@ class TaskJournal:
 
     async def prepare(self, entries: Sequence[Entry], hold: Hold) -> None:
         """Encode those of the entries that are to be written next that take long, while everything else goes on."""
-        for entry in entries:
+        for entry in entries if self._common.keeps else ():
             if isinstance(entry, User) and is_large(entry.content):
                 with held(hold):
                     encoded = await anyio.to_thread.run_sync(self._encoded, entry)
