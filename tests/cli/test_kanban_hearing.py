@@ -12,6 +12,8 @@ import anyio.to_thread
 import pytest
 
 from hermes.cli.kanban_hearing import Hearing
+from hermes.cli.kanban_serving import serve_board
+from hermes.cli.options import GlobalOptions, Sources
 from hermes.config import Home, load
 from hermes.core.clock import held
 from hermes.core.messages import Notice
@@ -174,6 +176,22 @@ async def test_a_board_that_cannot_be_read_keeps_nobody_from_hearing_of_another(
             card = await anyio.to_thread.run_sync(work)
         await at.sees(f"board: {card} done", "so it is done")
         assert at.composer.text.count("kanban-board.db") == 1, "what cannot be read is said, once"
+
+
+async def test_boards_in_a_folder_that_cannot_be_looked_into_end_no_conversation(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_KANBAN_HOME", str(team.path / ("n" * 300)))
+    sources = Sources(loaded=team.loaded, options=GlobalOptions(), pool=(), keys=(), variables={})
+    async with desk(ScriptedModel("m", [reply("made"), reply("still here")]), team.path, team.clock) as at:
+        async with anyio.create_task_group() as group:
+            group.start_soon(serve_board, sources, at.chat)
+            await begun(at)
+            # Whoever hears and whoever serves say it.
+            await at.until(lambda: at.composer.text.count("File name too long") == 2)
+            at.type("and now?")
+            await at.sees("still here")
+            group.cancel_scope.cancel()
 
 
 async def test_what_comes_to_light_behind_a_newer_event_is_told(team: Team) -> None:

@@ -55,7 +55,7 @@ class Hearing:
             while True:
                 try:
                     await self.look()
-                except HermesError as error:
+                except (HermesError, OSError) as error:  # also a folder that this user may not look into
                     if str(error) != self._trouble:
                         self._chat.screen.note(f"board: {error}")
                     self._trouble = str(error)

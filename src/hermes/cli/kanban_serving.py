@@ -57,5 +57,5 @@ def _serve(sources: Sources, stop: threading.Event, say: Callable[[str], None]) 
                 dispatcher.serve(stop)
             finally:
                 dispatcher.lock.release()
-    except HermesError as error:
+    except (HermesError, OSError) as error:
         told(str(error))
