@@ -45,10 +45,16 @@ def test_a_word_that_no_model_has_may_be_a_provider(
     with serve_in_thread(lambda request: reply("ok"), models=("qwen3", "gemma3")) as other:
         monkeypatch.setenv("OLLAMA_BASE_URL", other.base_url)
         ran = hermes("model", "list", "ollama")
-    assert ran.code == 0 and [line.split()[0] for line in ran.out.splitlines()] == ["gemma3", "qwen3"], ran.err
+        assert ran.code == 0 and [line.split()[0] for line in ran.out.splitlines()] == ["gemma3", "qwen3"], ran.err
+        monkeypatch.delenv("OPENAI_BASE_URL")
+        monkeypatch.delenv("OPENAI_API_KEY")
+        (hermes_home / "config.yaml").write_text("model: {provider: openrouter}\n", encoding="utf-8")
+        ran = hermes("model", "list", "ollama")
+        assert ran.code == 0 and "qwen3" in ran.out, "the default provider has no key, which is not what was asked"
+        (hermes_home / "config.yaml").unlink()
+        ran = hermes("model", "list", "anthropic", "--base_url", other.base_url)
+        assert ran.code == 1 and "qwen3" not in ran.out, "a server that is named is no other provider's"
     monkeypatch.delenv("OLLAMA_BASE_URL")
-    monkeypatch.delenv("OPENAI_BASE_URL")
-    monkeypatch.delenv("OPENAI_API_KEY")
     assert hermes("model", "list", "gpt").code == 2
     ran = hermes("model", "list", "anthropic")
     assert ran.code == 2 and "ANTHROPIC_API_KEY" in ran.err, "it was taken for the provider, which has no key"

@@ -17,7 +17,7 @@ from hermes.cli.screens import print_json, rows
 from hermes.config import Home
 from hermes.config.default_model import store_default_model
 from hermes.core.errors import ModelError, OperatorError, UsageError
-from hermes.credentials import Endpoint, NotConfigured, is_embedded, is_local
+from hermes.credentials import Endpoint, MissingKey, NotConfigured, is_embedded, is_local
 from hermes.credentials.keys import ADDRESSES, KEYLESS
 from hermes.providers.catalog import Catalog, adapter_of
 from hermes.providers.names import nearest, same_model
@@ -54,15 +54,15 @@ def model() -> None:
 def list_(context: click.Context, /, word: str, provider: str, base_url: str, as_json: bool) -> None:
     """List the models that the server offers, with window and prices where they are known; only those with WORD, or
     those of the provider WORD."""
-    is_provider = word in ADDRESSES and not provider  # and nothing else, where no model has such a name
+    is_provider = word in ADDRESSES and not (provider or base_url)  # and nothing else, where no model has such a name
     try:
         sources, endpoint, names = _matching(context, word, provider, base_url)
-    except NotConfigured:
+    except (MissingKey, NotConfigured):
         if not is_provider:
             raise
         names = ()
     if is_provider and not names:
-        sources, endpoint, names = _matching(context, "", word, base_url)
+        sources, endpoint, names = _matching(context, "", word, "")
     catalog = Catalog(sources.loaded.settings.models)
     profiles = [catalog.profile(name) for name in names]
     if as_json:
