@@ -81,7 +81,7 @@ def test_a_directory_of_path_that_comes_or_goes_is_noticed(tmp_path: Path) -> No
 def test_directories_of_path_are_not_looked_for_again_within_a_moment(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
-    chains, looks_again = Toolchains(rest=3600.0), Toolchains()
+    chains, looks_again = Toolchains(rest=1e12), Toolchains()
     for number in range(2):
         found = chains.mounts(str(tools), "/nowhere", "/elsewhere")
         assert [mount.inside for mount in found] == [str(tools)]

@@ -106,8 +106,7 @@ def _repository(link: str) -> str:
 class Toolchains:
     """Read-only directories of programs on PATH that are not part of the system; looked at once for a PATH whose
     directories stay the same, since all tasks of a runtime have it. Whether they do is asked again after `rest`
-    seconds:
-    many tasks begin in one second."""
+    seconds: many tasks begin in one second."""
 
     def __init__(self, rest: float = 0.0) -> None:
         self._rest = rest
@@ -130,10 +129,9 @@ class Toolchains:
 
     def _standing(self, named: tuple[str, ...]) -> tuple[str, ...]:
         """What is seen for the directories that are `named` on PATH, of which some may not be there."""
-        looked, found = self._there.get(named, (0.0, ()))
-        now = time.monotonic()
-        if self._rest and now - looked < self._rest:
-            return found
+        last, now = self._there.get(named), time.monotonic()
+        if last is not None and self._rest and now - last[0] < self._rest:
+            return last[1]
         folders = tuple(filter(os.path.isdir, named))
         known = self._known.get(folders)
         if known is None or not all(map(os.path.isdir, known)):
