@@ -127,6 +127,12 @@ async def test_skills_are_refused_with_what_to_do_instead(lead: Desk) -> None:
         await lead.call("create", title="x", assignee="coder", skills=["writing"])
 
 
+async def test_a_run_without_a_person_is_not_told_that_it_hears_of_its_cards(lead: Desk) -> None:
+    env = ToolEnv(scope=lead.scope, state_dir="", unattended=True)
+    lead.tools = {tool.name: tool for tool in KanbanToolset(lead.access).build(env)}
+    assert (await lead.call("create", title="find it", assignee="coder"))["subscribed"] is False
+
+
 async def test_an_orchestrator_plans_and_a_worker_delivers(lead: Desk, tmp_path: Path) -> None:
     first = await lead.call("create", title="find it", assignee="Coder", body="where is it?", acceptance="a place")
     second = await lead.call("create", title="use it", assignee="tester", parents=[first["task_id"]])

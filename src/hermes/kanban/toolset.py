@@ -55,7 +55,7 @@ class KanbanToolset:
         """The tools for one task: none for a child, a worker's without what only an orchestrator has."""
         if env.scope.kind not in ("main", "background", "card"):
             return ()
-        verbs = _Verbs(self._access)
+        verbs = _Verbs(self._access, env.unattended)
         seat = self._access.seat
         return tuple(
             _tool(name, description, arguments, getattr(verbs, name.removeprefix("kanban_")))
@@ -82,8 +82,8 @@ def _tool(
 class _Verbs:
     """The tools as methods. Each takes its arguments and the call."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, unattended: bool) -> None:
+        self._access, self._unattended = access, unattended
         self._author = access.author
 
     async def _on(self, name: str | None, work: Callable[[Board], _T]) -> _T:
@@ -177,7 +177,7 @@ class _Verbs:
             given.board,
             lambda board: board.create(order, author=self._author, claim=claim, key=self._key(board, context)),
         )
-        told = made.card.session_id == context.scope.session_id
+        told = not self._unattended and made.card.session_id == context.scope.session_id  # a run alone hears nothing
         answer = {"ok": True, "task_id": made.card.id, "status": made.card.status, "subscribed": told}
         answer |= {"warnings": made.warnings} if made.warnings else {}
         return json_output(answer, preview=f"{made.card.id} {made.card.status}")
