@@ -79,6 +79,21 @@ def test_what_others_write_and_what_was_there_counts_for_nobody(tmp_path: Path) 
     assert "takes 5 MB" in room.look()
 
 
+def test_who_must_not_be_held_up_can_ask_whether_files_will_be_counted(tmp_path: Path) -> None:
+    disk = Disk()
+    room = DiskRoom([str(tmp_path)], 4 * MIB, used=disk)
+    assert not room.near
+    disk.used += 3 * MIB
+    assert room.look(nobody) == "" and room.near
+
+    def meanwhile() -> list[int]:
+        assert room.near
+        return []
+
+    disk.used += 2 * MIB
+    assert room.look(meanwhile) == "" and not room.near
+
+
 def test_a_task_at_its_limit_is_told_again_when_it_goes_on(tmp_path: Path) -> None:
     disk = Disk()
     room = DiskRoom([str(tmp_path)], 4 * MIB, used=disk, clock=lambda: 0.0)

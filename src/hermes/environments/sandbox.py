@@ -351,8 +351,9 @@ class Sandbox:
 
     @property
     def closes_at_once(self) -> bool:
-        """Where there is no repository to look after."""
-        return self._shadow is None and not may_redirect(self._workspace, self._seen)
+        """Where there is no repository to look after, and no files to count."""
+        counts = self._room is not None and self._room.near
+        return self._shadow is None and not counts and not may_redirect(self._workspace, self._seen)
 
     def close(self) -> None:
         """Let go of the control group; what stands in its /tmp and home stays for a task that goes on later."""

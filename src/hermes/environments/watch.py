@@ -125,6 +125,11 @@ class DiskRoom:
         self._room = limit
         self._rested = 0.0
 
+    @property
+    def near(self) -> bool:
+        """Whether the next look may well count files, or wait for one that does: by what the last one found."""
+        return self._lock.locked() or 2 * self._grown > self._room
+
     def look(self, inside: Callable[[], Iterable[int]] = tuple) -> str:
         """A sentence if the task has more than it may have. `inside` finds its processes, whose open files count too
         when they have no name any more."""
