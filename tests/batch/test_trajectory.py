@@ -7,6 +7,7 @@ import pytest
 from hermes.batch.attempt import outcome, write_up
 from hermes.batch.dataset import DatasetRow
 from hermes.batch.distribution import Draw
+from hermes.batch.export.conversation import messages
 from hermes.batch.filters import judge
 from hermes.batch.plan import Item
 from hermes.batch.reasoning import gpt_value, reasoning_stats, split_reasoning
@@ -14,7 +15,7 @@ from hermes.batch.record import decode_record, encode_record
 from hermes.batch.rollout import ChildRecord, RolloutResult
 from hermes.batch.trajectory import ROW_KEYS, build_row, call_succeeded, child_rows, conversations
 from hermes.core.codec import encode_json
-from hermes.core.messages import Assistant, Notice, Text, ToolCall, ToolResult, Usage, User
+from hermes.core.messages import Assistant, Image, Notice, Steer, Text, ToolCall, ToolResult, Usage, User
 from tests.batch.fakes import answered, failed, spec
 
 OFFERED = ["read_file", "terminal", "todo", "write_file"]
@@ -93,6 +94,13 @@ def test_notices_are_observations_and_follow_ups_are_human() -> None:
         User(content=(Text("and?"),), source="follow_up"),
     ]
     assert [turn["from"] for turn in conversations(entries)] == ["human", "gpt", "tool", "human"]
+
+
+def test_a_picture_of_a_correction_is_named_as_one_of_a_message() -> None:
+    picture = Image(media_type="image/png", data="aGk=")
+    said = [User(content=(Text("like "), picture)), Steer(text="like ", pictures=(picture,), receipt="r")]
+    assert [turn["value"] for turn in conversations(said)] == ["like [image/png]"] * 2
+    assert [message.text for message in messages(said)] == ["like [image/png]"] * 2
 
 
 @pytest.mark.parametrize(

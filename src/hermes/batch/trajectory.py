@@ -61,10 +61,8 @@ def conversations(entries: Iterable[Entry]) -> list[dict[str, Any]]:
             turns.append({"from": "tool", "value": plain_text(entry.content)})
         elif isinstance(entry, Notice):
             turns.append({"from": "tool", "value": entry.text})
-        elif isinstance(entry, User):
+        elif isinstance(entry, User | Steer):
             turns.append({"from": "human", "value": plain_text(entry.content)})
-        elif isinstance(entry, Steer):
-            turns.append({"from": "human", "value": entry.text})
         elif isinstance(entry, Interrupted) and entry.partial:
             turns.append({"from": "gpt", "value": gpt_value("", entry.partial)})
     return turns

@@ -102,7 +102,7 @@ def _line(entry: Entry) -> str:
     if isinstance(entry, ToolResult):
         return f"RESULT of {entry.name}: {plain_text(entry.content)[:1500]}"
     if isinstance(entry, Steer):
-        return f"USER CORRECTION: {plain_text((Text(entry.text), *entry.pictures))}"
+        return f"USER CORRECTION: {plain_text(entry.content)}"
     if isinstance(entry, Notice):
         return f"NOTICE: {entry.text}"
     if isinstance(entry, Summary):

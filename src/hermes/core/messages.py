@@ -203,6 +203,11 @@ class Steer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     pictures: tuple[Image, ...] = ()
     at: float = 0.0
 
+    @property
+    def content(self) -> tuple[Part, ...]:
+        """What was said, as the content of a user's message."""
+        return (Text(self.text), *self.pictures)
+
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="notice"):
     """Something the runtime tells the model: the end of children, a limit near, a call that repeats.

@@ -90,7 +90,7 @@ def _entry(event: EntryAdded) -> str:
     if isinstance(entry, User):
         return f"{entry.source}: {_cut(plain_text(entry.content))}"
     if isinstance(entry, Steer):
-        return f"steer from {entry.sender}: {_cut(entry.text)}"
+        return f"steer from {entry.sender}: {_cut(plain_text(entry.content))}"
     if isinstance(entry, Interrupted):
         return f"interrupted: {_cut(entry.reason)}"
     assert isinstance(entry, (Notice, Summary))

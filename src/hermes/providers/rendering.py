@@ -115,7 +115,7 @@ class Rendering(ABC):
             self.user(entry.content)
         elif isinstance(entry, Steer):
             if not self.fold(steer_block(entry.text, self._nonce)):
-                self.user((Text(entry.text), *entry.pictures))
+                self.user(entry.content)
             elif entry.pictures:  # behind tool results there is room for text alone
                 self.user((Text(notice_block("Pictures of the user's correction above:")), *entry.pictures))
         elif isinstance(entry, Notice):

@@ -64,10 +64,8 @@ class _Reader:
                 yield Message(
                     role="tool", text=entry.text, call_id=self._fresh(f"notice_{self._notices}"), name="runtime"
                 )
-            elif isinstance(entry, User):
+            elif isinstance(entry, User | Steer):
                 yield Message(role="user", text=plain_text(entry.content))
-            elif isinstance(entry, Steer):
-                yield Message(role="user", text=entry.text)
             elif isinstance(entry, Interrupted) and entry.partial:
                 yield Message(role="assistant", text=entry.partial)
 
