@@ -6,7 +6,6 @@ import errno
 import os
 import platform
 import re
-import shutil
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -56,18 +55,18 @@ def judged(machine: str, number: int, *arguments: int, arch: int | None = None) 
             at += jump if {0x15: held == value, 0x35: held >= value, 0x45: held & value}[code] else otherwise
 
 
-def numbers(machine: str) -> dict[str, int]:
+def numbers(machine: str, needs_tool: Callable[[str], Path]) -> dict[str, int]:
     """The kernel's own list, as its headers have it."""
-    header = Path(HEADERS[machine])
-    if not header.exists():
-        pytest.skip(f"the kernel's headers are not installed: {header}")
+    if machine != platform.machine() and not Path(HEADERS[machine]).exists():
+        pytest.skip("headers of another machine")
+    header = needs_tool(HEADERS[machine])
     found = re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)$", header.read_text(encoding="utf-8"), re.MULTILINE)
     return {name: int(number) for name, number in found}
 
 
 @pytest.mark.parametrize("machine", ARCH)
-def test_its_numbers_are_those_of_the_kernel(machine: str) -> None:
-    known = numbers(machine)
+def test_its_numbers_are_those_of_the_kernel(needs_tool: Callable[[str], Path], machine: str) -> None:
+    known = numbers(machine, needs_tool)
     assert len(known) > 200
     for name in REFUSED:
         assert name not in known or judged(machine, known[name]) == EPERM, name
@@ -220,8 +219,9 @@ node a.js && cat out""",
 @pytest.mark.anyio
 @pytest.mark.may_block
 @pytest.mark.parametrize("program", WORK)
-async def test_ordinary_work_goes_on_behind_it(run: Callable[[str], Awaitable[CommandResult]], program: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
+async def test_ordinary_work_goes_on_behind_it(
+    run: Callable[[str], Awaitable[CommandResult]], needs_tool: Callable[[str], Path], program: str
+) -> None:
+    needs_tool(program)
     result = await run(WORK[program])
     assert result.exit_code == 0, result.output

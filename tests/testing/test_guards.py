@@ -202,7 +202,7 @@ def test_the_fixtures_fail_a_test_that_leaves_something_behind(tmp_path: Path) -
 def test_a_missing_tool_skips_here_and_fails_where_ci_is_set(
     needs_tool: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert needs_tool("sh").name == "sh"
+    assert needs_tool("sh").name == "sh" and needs_tool(__file__) == Path(__file__)
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="no-such-tool"):
         needs_tool("no-such-tool")

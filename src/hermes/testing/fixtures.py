@@ -8,7 +8,8 @@ Put `pytest_plugins = ["hermes.testing.fixtures"]` into the `conftest.py` at the
 - a connection beyond this machine, a call of this package that blocks the event loop, a thread or task that outlives
   the test, a connection, pipe or process of a loop that is not closed fail it. `may_block` and `may_leave` are marks
   for tests whose subject that is;
-- `needs_tool("tmux")` returns the path of a program; without it the test is skipped, and fails where `CI` is set.
+- `needs_tool("tmux")` returns the path of a program, or of any file if its path is given; without it the test is
+  skipped, and fails where `CI` is set.
 
 It needs pytest and blockbuster, which this package does not install.
 """
@@ -137,10 +138,11 @@ async def no_task_left(anyio_backend: Backend, transports: OpenTransports) -> As
 
 @pytest.fixture
 def needs_tool() -> Callable[[str], Path]:
-    """Return the path of a program by name; without it the test is skipped, and fails where `CI` is set."""
+    """Return the path of a program by name, or of a file that has to be there; without it the test is skipped, and
+    fails where `CI` is set."""
 
     def find(name: str) -> Path:
-        path = shutil.which(name)
+        path = name if os.path.isabs(name) and os.path.exists(name) else shutil.which(name)
         if path is not None:
             return Path(path)
         message = f"{name} is not installed or not on PATH"
