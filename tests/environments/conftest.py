@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,11 @@ import pytest
 
 from hermes.core.environment import CommandResult
 from hermes.core.scope import CallKey, TaskScope
+from hermes.environments.cgroup import ControlGroups
 from hermes.environments.local import LocalEnvironment, LocalSettings
+from hermes.environments.output import OutputLimits
+from hermes.environments.sandbox import Bubblewrap, SandboxSettings
+from hermes.environments.scrub import command_environment
 from hermes.testing.clock import VirtualClock
 
 #: A task of this run alone: what is left of one is looked for on the whole machine, where other runs have tasks too.
@@ -60,3 +64,39 @@ async def make(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Make]:
     yield build
     for environment in made:
         await environment.close()
+
+
+@pytest.fixture
+async def sandboxed(tmp_path: Path, needs_tool: Callable[[str], Path], anyio_backend: str) -> AsyncIterator[Make]:
+    """Makes environments in a sandbox, in the folder `project` of the test's own where no workspace is named."""
+    needs_tool("bwrap")
+    made: list[tuple[LocalEnvironment, Bubblewrap]] = []
+
+    def build(
+        task_id: str = ONE,
+        *,
+        workspace: Path | None = None,
+        groups: ControlGroups | None = None,
+        readable: Callable[[], Sequence[str]] = tuple,
+        **limits: Any,
+    ) -> LocalEnvironment:
+        maker = Bubblewrap(SandboxSettings(**limits), tmp_path / "cache", groups=groups)
+        folder = workspace or tmp_path / "project"
+        folder.mkdir(exist_ok=True)
+        state = tmp_path / "state" / task_id
+        environment = LocalEnvironment(
+            TaskScope(task_id=task_id, session_id="s", root_id="r", workspace=str(folder)),
+            state,
+            source=os.environ,
+            commands=anyio.CapacityLimiter(4),
+            settings=LocalSettings(grace=0.3, output=OutputLimits(visible=2_000, memory=20_000, disk=200_000)),
+            enclosure=maker.sandbox(str(folder), state, command_environment(os.environ), readable=readable),
+        )
+        made.append((environment, maker))
+        return environment
+
+    yield build
+    for environment, _ in made:
+        await environment.close()
+    for _, maker in made:
+        maker.close()

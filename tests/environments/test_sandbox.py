@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,9 @@ import anyio.to_thread
 import pytest
 
 from hermes.core.errors import OperatorError
-from hermes.core.scope import CallKey, TaskScope
+from hermes.core.scope import CallKey
 from hermes.environments.cgroup import ControlGroups
-from hermes.environments.local import LocalEnvironment, LocalSettings
-from hermes.environments.output import OutputLimits
+from hermes.environments.local import LocalEnvironment
 from hermes.environments.process import processes_of_call
 from hermes.environments.sandbox import Bubblewrap, SandboxSettings
 from hermes.environments.scrub import command_environment
@@ -40,39 +39,8 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def make(tmp_path: Path, work: Path, needs_tool: Any, anyio_backend: str) -> AsyncIterator[Make]:
-    needs_tool("bwrap")
-    made: list[LocalEnvironment] = []
-    makers: list[Bubblewrap] = []
-
-    def build(
-        task_id: str = ONE,
-        *,
-        workspace: Path | None = None,
-        groups: ControlGroups | None = None,
-        readable: Callable[[], Sequence[str]] = tuple,
-        **limits: Any,
-    ) -> LocalEnvironment:
-        maker = Bubblewrap(SandboxSettings(**limits), tmp_path / "cache", groups=groups)
-        folder = str(workspace or work)
-        state = tmp_path / "state" / task_id
-        environment = LocalEnvironment(
-            TaskScope(task_id=task_id, session_id="s", root_id="r", workspace=folder),
-            state,
-            source=os.environ,
-            commands=anyio.CapacityLimiter(4),
-            settings=LocalSettings(grace=0.3, output=OutputLimits(visible=2_000, memory=20_000, disk=200_000)),
-            enclosure=maker.sandbox(folder, state, command_environment(os.environ), readable=readable),
-        )
-        made.append(environment)
-        makers.append(maker)
-        return environment
-
-    yield build
-    for environment in made:
-        await environment.close()
-    for maker in makers:
-        maker.close()
+def make(sandboxed: Make) -> Make:
+    return sandboxed
 
 
 async def test_a_session_lasts_as_on_the_host(make: Make, work: Path) -> None:

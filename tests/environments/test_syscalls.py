@@ -7,19 +7,16 @@ import os
 import platform
 import re
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from hermes.core.environment import CommandResult
-from hermes.core.scope import CallKey, TaskScope
+from hermes.core.scope import CallKey
 from hermes.environments.bwrap import find_bwrap
-from hermes.environments.local import LocalEnvironment, LocalSettings
-from hermes.environments.sandbox import Bubblewrap, SandboxSettings
-from hermes.environments.scrub import command_environment
+from hermes.environments.local import LocalEnvironment
 from hermes.environments.syscalls import filter_program
 
 ONE = f"sa-{os.getpid():x}"
@@ -120,28 +117,13 @@ def test_nothing_else_that_goes_wrong_costs_the_filter(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-async def run(
-    tmp_path: Path, needs_tool: Any, anyio_backend: str
-) -> AsyncIterator[Callable[[str], Awaitable[CommandResult]]]:
-    needs_tool("bwrap")
-    work = tmp_path / "work"
-    work.mkdir()
-    maker = Bubblewrap(SandboxSettings(), tmp_path / "cache")
-    env = LocalEnvironment(
-        TaskScope(task_id=ONE, session_id="s", root_id="r", workspace=str(work)),
-        tmp_path / "state",
-        source=os.environ,
-        commands=anyio.CapacityLimiter(4),
-        settings=LocalSettings(grace=0.3),
-        enclosure=maker.sandbox(str(work), tmp_path / "state", command_environment(os.environ)),
-    )
+def run(sandboxed: Callable[..., LocalEnvironment]) -> Callable[[str], Awaitable[CommandResult]]:
+    env = sandboxed()
 
     async def command(text: str) -> CommandResult:
         return await env.run(text, key=CallKey(ONE, 1, 0), timeout=300)
 
-    yield command
-    await env.close()
-    maker.close()
+    return command
 
 
 PROBE = """
@@ -180,7 +162,7 @@ async def test_calls_that_need_no_right_are_refused_in_the_sandbox(
         pytest.skip(f"there is no filter for {machine}")
     calls = {"x86_64": ("250", "323"), "aarch64": ("219", "282")}[machine]
     text = PROBE.replace("KEYCTL", calls[0]).replace("USERFAULTFD", calls[1])
-    (tmp_path / "work" / "probe.py").write_text(text, encoding="utf-8")
+    (tmp_path / "project" / "probe.py").write_text(text, encoding="utf-8")
     result = await run("python3 probe.py; grep '^Seccomp:' /proc/self/status")
     assert result.output.split("\n") == [
         "ring EPERM", "faults EPERM", "rings ENOSYS", "socket EAFNOSUPPORT", "socket EAFNOSUPPORT", "typing EPERM",

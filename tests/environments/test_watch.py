@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from hermes.core.scope import CallKey, TaskScope
+from hermes.core.scope import CallKey
 from hermes.environments.cgroup import ControlGroups
-from hermes.environments.local import LocalEnvironment, LocalSettings
-from hermes.environments.sandbox import Bubblewrap, SandboxSettings
-from hermes.environments.scrub import command_environment
+from hermes.environments.local import LocalEnvironment
 from hermes.environments.watch import DiskRoom, Watch, crowded
 from tests.environments.threads import no_thread_to_be_had
 
@@ -210,29 +208,8 @@ def test_a_thread_that_cannot_be_had_once_is_asked_for_again() -> None:
 
 
 @pytest.fixture
-async def make(tmp_path: Path, needs_tool: Any, anyio_backend: str) -> AsyncIterator[Make]:
-    needs_tool("bwrap")
-    made: list[tuple[LocalEnvironment, Bubblewrap]] = []
-
-    def build(groups: ControlGroups | None = None, **limits: int) -> LocalEnvironment:
-        work = tmp_path / "work"
-        work.mkdir(exist_ok=True)
-        maker = Bubblewrap(SandboxSettings(**limits), tmp_path / "cache", groups=groups)
-        environment = LocalEnvironment(
-            TaskScope(task_id=ONE, session_id="s", root_id="r", workspace=str(work)),
-            tmp_path / "state",
-            source=os.environ,
-            commands=anyio.CapacityLimiter(4),
-            settings=LocalSettings(grace=0.3),
-            enclosure=maker.sandbox(str(work), tmp_path / "state", command_environment(os.environ)),
-        )
-        made.append((environment, maker))
-        return environment
-
-    yield build
-    for environment, maker in made:
-        await environment.close()
-        maker.close()
+def make(sandboxed: Make) -> Make:
+    return sandboxed
 
 
 #: It goes on and on, since what a neighbour removes in a moment hides what is written in it.
@@ -255,7 +232,7 @@ async def test_a_command_that_fills_the_disk_is_ended_and_told_why(make: Make, t
 @pytest.mark.may_block
 async def test_an_unnamed_file_and_a_process_in_the_background_are_no_way_around(make: Make, tmp_path: Path) -> None:
     env = make(disk=20 * MIB)
-    (tmp_path / "work" / "fill.py").write_text(
+    (tmp_path / "project" / "fill.py").write_text(
         "import os, time\nf = open('f', 'wb')\nos.unlink('f')\n"
         "for _ in range(900):\n    f.write(os.urandom(1_000_000))\n    f.flush()\n    time.sleep(0.05)\n"
         "time.sleep(600)\n"

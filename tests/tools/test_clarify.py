@@ -119,9 +119,8 @@ async def test_wrong_arguments(
     assert ClarifyArguments(question="a").choices is None
 
 
-async def test_what_was_open_when_the_process_ended_is_asked_again(tmp_path: Path, virtual_clock: VirtualClock) -> None:
-    model = ScriptedModel("m", [ASK, reply("done")])
-    options: dict[str, Any] = {"workspace": tmp_path, "clock": virtual_clock, "memory": False}
+async def left_at_the_question(model: ScriptedModel, options: dict[str, Any]) -> str:
+    """A conversation whose process ends while a question is open."""
     async with open_lab(model, **options) as lab:
         lab.runtime.gate.asker = silent
         session = await lab.converse(toolsets=("clarify",))
@@ -129,9 +128,16 @@ async def test_what_was_open_when_the_process_ended_is_asked_again(tmp_path: Pat
         while lab.runtime.bus.tree.tasks[session.task.id].phase != "approval":
             await anyio.sleep(0.01)
         await lab.runtime.supervisor.shutdown()
+    return session.id
+
+
+async def test_what_was_open_when_the_process_ended_is_asked_again(tmp_path: Path, virtual_clock: VirtualClock) -> None:
+    model = ScriptedModel("m", [ASK, reply("done")])
+    options: dict[str, Any] = {"workspace": tmp_path, "clock": virtual_clock, "memory": False}
+    session = await left_at_the_question(model, options)
     async with open_lab(model, **options) as lab:
         lab.runtime.gate.asker = friend = Friend("9090")
-        task = await lab.assembly.recovery.adopt(session.id, interactive=True)
+        task = await lab.assembly.recovery.adopt(session, interactive=True)
         while lab.runtime.bus.tree.tasks[task.id].phase != "idle":
             await anyio.sleep(0.01)
     assert len(friend.asked) == 1 and result(model)["user_response"] == "9090"
@@ -144,26 +150,20 @@ async def test_a_question_goes_along_with_its_work_and_waits_for_who_left_it(
 ) -> None:
     model = ScriptedModel("m", [ASK, reply("done")])
     options: dict[str, Any] = {"workspace": tmp_path, "clock": virtual_clock, "memory": False}
-    async with open_lab(model, **options) as lab:
-        lab.runtime.gate.asker = silent
-        session = await lab.converse(toolsets=("clarify",))
-        await session.say("go")
-        while lab.runtime.bus.tree.tasks[session.task.id].phase != "approval":
-            await anyio.sleep(0.01)
-        await lab.runtime.supervisor.shutdown()
+    session = await left_at_the_question(model, options)
     async with open_lab(model, **options) as lab:  # the process of the home in which detached work goes on
         lab.runtime.gate.person.returns = True
-        task = await lab.assembly.recovery.adopt(session.id)
+        task = await lab.assembly.recovery.adopt(session)
         await anyio.sleep(3_500)
         assert lab.runtime.bus.tree.tasks[task.id].phase == "approval" and model.in_flight == 0
         if comes_back:
-            await lab.runtime.supervisor.let_go(session.id, "it goes on elsewhere", patience=0.0)
+            await lab.runtime.supervisor.let_go(session, "it goes on elsewhere", patience=0.0)
         else:
             await anyio.sleep(200)
     if comes_back:
         async with open_lab(model, **options) as lab:
             lab.runtime.gate.asker = friend = Friend("9090")
-            task = await lab.assembly.recovery.adopt(session.id, interactive=True)
+            task = await lab.assembly.recovery.adopt(session, interactive=True)
             while lab.runtime.bus.tree.tasks[task.id].phase != "idle":
                 await anyio.sleep(0.01)
         assert len(friend.asked) == 1 and result(model)["user_response"] == "9090"
